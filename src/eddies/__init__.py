@@ -1,8 +1,8 @@
 """Joins without a query plan.
 
 `eddies` joins many sources while deciding the join order all the time, from what it measures: each
-Spark task hosts an *eddy* (Avnur and Hellerstein 2000) that routes batches of Arrow rows among state
-modules. See the README for a first query and `docs/` for the ideas.
+Spark task hosts an *eddy* (Avnur and Hellerstein 2000) that routes batches of Arrow rows among
+state modules. See the README for a first query and `docs/` for the ideas.
 
 Names are imported on first use (PEP 562), so that `import eddies.core` works, and stays fast, where
 neither Spark nor Java is installed.

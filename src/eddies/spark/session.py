@@ -1,8 +1,8 @@
 """An embedded Spark with good settings, for people who have no cluster at hand.
 
 `session()` starts Spark inside this process (`local[*]`), on a Java it finds itself
-(`eddies.spark.java`), quiet and reachable from this machine only. Nothing else in the package depends
-on it: everything takes the caller's own `SparkSession`, classic or Connect, just as well.
+(`eddies.spark.java`), quiet and reachable from this machine only. Nothing else in the package
+depends on it: everything takes the caller's own `SparkSession`, classic or Connect, just as well.
 
 What differs from Spark's defaults, and why, is written beside each setting in `default_settings`.
 The process environment is changed only while the JVM starts (Spark's launcher reads `JAVA_HOME` and
@@ -18,6 +18,7 @@ import atexit
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 import threading
 import warnings
@@ -41,9 +42,13 @@ _MIB = 1024 * 1024
 _DRIVER_MEMORY_BYTES_MIN = 1024 * _MIB
 _DRIVER_MEMORY_BYTES_MAX = 8 * 1024 * _MIB
 
+# Errors only. The gateway that PySpark starts sets the level to WARN, with a notice, unless its own
+# logger has a level.
 _LOG_SETTINGS = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
@@ -60,8 +65,8 @@ def session(**conf: object) -> SparkSession:
     """The embedded Spark of this process; starts it if there is none.
 
     `conf` holds Spark settings, which have dots in their names, so they are passed as
-    `session(**{"spark.sql.shuffle.partitions": 8})`; they win over `default_settings()`. If a session
-    runs already, it is returned, with those of `conf` set that can be set while it runs.
+    `session(**{"spark.sql.shuffle.partitions": 8})`; they win over `default_settings()`. If a
+    session runs already, it is returned, with those of `conf` set that can be set while it runs.
 
     The first call takes seconds: it starts a JVM. Close it with `.stop()`, or let the process end.
     """
@@ -85,7 +90,6 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.driver.memory": f"{_driver_memory_bytes() // _MIB}m",
         # One task per core and shuffle; the default of 200 is meant for clusters.
         "spark.sql.shuffle.partitions": str(n_cores),
@@ -96,20 +100,24 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
         # Workers keep their imported modules and compiled kernels from task to task.
         "spark.python.worker.reuse": "true",
+        # What this process can import, its workers can: modules beside a script or a test too.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(_added_import_folders()),
     }
 
 
-def _start(wanted: Mapping[str, str]) -> SparkSession:
+def _start(wanted: dict[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
         raise SessionError(
-            f"SPARK_REMOTE={os.environ['SPARK_REMOTE']} asks for Spark Connect, but session() starts "
-            "an embedded Spark: unset it, or make the session yourself with "
+            f"SPARK_REMOTE={os.environ['SPARK_REMOTE']} asks for Spark Connect, but session() "
+            "starts an embedded Spark: unset it, or make the session yourself with "
             "SparkSession.builder.remote(...).getOrCreate() and pass it as spark=..."
         )
     java = find_java()
     for reason in java.passed_over:
         warnings.warn(
-            f"{reason}. Using Java {java.version} from {java.found_in}.", RuntimeWarning, stacklevel=4
+            f"{reason}. Using Java {java.version} from {java.found_in}.",
+            RuntimeWarning,
+            stacklevel=4,
         )
     folder = Path(tempfile.mkdtemp(prefix="eddies-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -165,7 +173,7 @@ def _adjust(running: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
         if not running.conf.isModifiable(name):
             raise OptionError(
                 f"{name}={setting} must be set before Spark starts, and it runs already with "
-                f"{running.conf.get(name, 'its default')}: call .stop() on the running session first"
+                f"{running.conf.get(name, 'its default')}: call .stop() on that session first"
             )
         running.conf.set(name, setting)
     return running
@@ -186,6 +194,19 @@ def _as_spark_text(name: str, setting: object) -> str:
     )
 
 
+def _added_import_folders() -> list[str]:
+    """`sys.path` without what every interpreter of this installation has anyway."""
+    installed = {
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    folders = dict.fromkeys(Path(entry or ".").absolute() for entry in sys.path)
+    return [
+        str(folder)
+        for folder in folders
+        if folder.is_dir() and installed.isdisjoint((str(folder), str(folder.parent)))
+    ]
+
+
 def _driver_memory_bytes() -> int:
     """A quarter of what this process may use: the JVM shares the machine with Python workers."""
     quarter = _usable_memory_bytes() // 4
@@ -194,7 +215,9 @@ def _driver_memory_bytes() -> int:
 
 def _usable_memory_bytes() -> int:
     installed_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit_file = Path("/sys/fs/cgroup/memory.max")  # of a container; says "max" if there is no limit
+    limit_file = Path(
+        "/sys/fs/cgroup/memory.max"
+    )  # of a container; says "max" if there is no limit
     if limit_file.is_file():
         limit = limit_file.read_text().strip()
         if limit.isdigit():

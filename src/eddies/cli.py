@@ -1,0 +1,198 @@
+"""The command line: `eddies demo | run | explain | figures | bench`.
+
+A thin edge: it parses words, calls one function of the package and shows what comes back. Commands
+import what they need when they run, so that `eddies --help` answers at once and `eddies run` starts
+no Java. Errors made on purpose (`EddiesError`) end with their message and code 1, without a
+traceback.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eddies.errors import EddiesError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["main"]
+
+# The packages of each extra in pyproject.toml, to say which one is missing.
+_EXTRA_BY_PACKAGE = {
+    "matplotlib": "figures",
+    "duckdb": "bench",
+    "polars": "bench",
+    "psutil": "bench",
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="eddies")
+def main() -> None:
+    """Joins without a query plan: the order adapts while the query runs."""
+
+
+@main.command()
+@click.option("--rows", default=2_000_000, show_default=True, help="Rows of the fact table.")
+@click.option("--partitions", default=2, show_default=True, help="Spark partitions: one eddy each.")
+@click.option("--seed", default=7, show_default=True, help="Seed of the generated data.")
+def demo(rows: int, partitions: int, seed: int) -> None:
+    """Join a star of five tables on embedded Spark while selectivities flip."""
+    with _errors_as_messages():
+        from eddies.demo import main as run_demo
+
+        raise SystemExit(run_demo(n_rows=rows, n_partitions=partitions, seed=seed))
+
+
+@main.command()
+@click.argument("query")
+@click.option(
+    "tables", "--table", "-t", multiple=True, metavar="NAME=PATH", help="A table: a file."
+)
+@click.option("--policy", default="auto", show_default=True, help="Who routes.")
+@click.option("--limit", default=20, show_default=True, help="Rows to show.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write the result: .parquet, .arrow, .csv."
+)
+def run(query: str, tables: tuple[str, ...], policy: str, limit: int, out: Path | None) -> None:
+    """Run QUERY in this process, without Spark, on the given tables.
+
+    eddies run "SELECT * FROM a JOIN b ON a.k = b.k" -t a=a.parquet -t b=b.parquet
+    """
+    with _errors_as_messages():
+        write = None if out is None else _writer(out)
+        path_by_name = _parse_tables(tables)
+        from eddies.core.options import Options
+
+        options = Options(policy=policy)
+        from eddies.hosts import local
+
+        started = time.perf_counter()
+        result = local.sql(query, path_by_name, options=options)
+        elapsed = time.perf_counter() - started
+        if write is None:
+            _show(result, limit)
+        else:
+            write(result)
+        click.echo(f"{result.num_rows:,} rows in {elapsed:.2f} s")
+
+
+@main.command()
+@click.argument("query")
+@click.option(
+    "tables", "--table", "-t", multiple=True, metavar="NAME=PATH", help="A table: a file."
+)
+def explain(query: str, tables: tuple[str, ...]) -> None:
+    """Show QUERY's sources, predicates and modules, and the routes that are legal."""
+    with _errors_as_messages():
+        from eddies.hosts import local
+
+        click.echo(local.explain(query, _parse_tables(tables)))
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--out", default="figures", show_default=True, type=click.Path(path_type=Path), help="Folder."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+def figures(names: tuple[str, ...], out: Path, json_path: Path | None) -> None:
+    """Draw the papers' figures, all or those with the given NAMES."""
+    with _errors_as_messages():
+        from eddies.observe.figures import main as draw
+
+        raise SystemExit(draw(names, out, json_path))
+
+
+@main.group()
+def bench() -> None:
+    """Measure eddies beside DuckDB and Polars."""
+
+
+@bench.command("core")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+@click.option("--repeat", default=3, show_default=True, help="Runs of each case; the best counts.")
+@click.option("cases", "--case", multiple=True, help="Only this case; may be repeated.")
+def bench_core(json_path: Path | None, repeat: int, cases: tuple[str, ...]) -> None:
+    """The eddy alone, in this process, on joins of millions of rows."""
+    with _errors_as_messages():
+        from eddies.bench.core import main as measure
+
+        raise SystemExit(measure(cases, repeat, json_path))
+
+
+@contextmanager
+def _errors_as_messages() -> Iterator[None]:
+    try:
+        yield
+    except EddiesError as error:
+        raise click.ClickException(str(error)) from error
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_BY_PACKAGE.get(error.name or "")
+        if extra is None:
+            raise
+        raise click.ClickException(
+            f"this command needs {error.name}: pip install 'eddies[{extra}]'"
+        ) from error
+
+
+def _parse_tables(texts: tuple[str, ...]) -> dict[str, pa.Table | str]:
+    path_by_name: dict[str, pa.Table | str] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise OptionError(
+                f"--table {text!r}: write it as name=path, for example orders=o.parquet"
+            )
+        if name in path_by_name:
+            raise OptionError(f"--table {name} is given twice")
+        path_by_name[name] = path
+    return path_by_name
+
+
+def _writer(path: Path) -> Callable[[pa.Table], None]:
+    """How to write a table to `path`, by its suffix; known before the query runs."""
+    from pyarrow import csv, feather, parquet
+
+    by_suffix: dict[str, Callable[[pa.Table], None]] = {
+        ".parquet": lambda table: parquet.write_table(table, path),
+        ".arrow": lambda table: feather.write_feather(table, path, compression="uncompressed"),
+        ".csv": lambda table: csv.write_csv(table, path),
+    }
+    if path.suffix not in by_suffix:
+        raise OptionError(f"--out {path}: the name must end in {', '.join(by_suffix)}")
+    if not path.absolute().parent.is_dir():
+        raise OptionError(f"--out {path}: there is no folder {path.absolute().parent}")
+    return by_suffix[path.suffix]
+
+
+def _show(table: pa.Table, limit: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table()
+    for name in table.column_names:
+        shown.add_column(name)
+    # By column: a result may have two columns of one name, which a row as a dict cannot hold.
+    columns = [column.to_pylist() for column in table.slice(0, limit).columns]
+    for row in zip(*columns, strict=True):
+        shown.add_row(*("NULL" if value is None else str(value) for value in row))
+    Console().print(shown)
+    if table.num_rows > limit:
+        click.echo(
+            f"({limit} of {table.num_rows:,} rows shown; --limit shows more, --out writes all)"
+        )
+
+
+if __name__ == "__main__":
+    main()
