@@ -1,0 +1,274 @@
+"""The default policy: order by what is measured, look aside rarely, believe the present.
+
+*Ranking.* At a fork, the candidate with the smallest rank (selectivity - 1) / cost goes first: the
+order that removes most rows per nanosecond, which is optimal for independent modules. A module may
+be reachable only through another; a join that doubles the rows but leads to one that keeps a
+hundredth of them must beat a filter that keeps nine tenths. So a candidate is ranked together with
+the best sequence of modules it opens, (product of selectivities - 1) / (cost of the sequence), as
+in the Ibaraki-Kameda-Krishnamurthy-Boral-Zaniolo algorithm, `LOOKAHEAD` modules deep.
+
+*Evidence* is kept by `evidence.Ledger`: figures per (module, signature), mixed with the module's
+figures over all signatures, faded by rows seen, replaced when a run contradicts them.
+
+*Exploration* is paid from an account. It earns `EXPLORED_SHARE` of all measured time, and pays for
+every slice of rows that was sent another way than the best known one: what the slice cost more than
+it would have, never less than a quarter of its time. Modules never met are tried before anything
+else, on 1, 32 and 1024 rows, the next step only if the last one was quick: a module may sleep for
+seconds. A slow first step is repeated once; it may have been the first call that was slow.
+
+*Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
+as the fork has seen before, so that the first batch is not lost to the first impression.
+
+Known limitations: modules are taken to be independent given the signature, so where correlation
+makes greedy ordering fail, it fails (never by more than a factor four for filters). A Cartesian
+product is taken only where nothing else is legal, although with tiny sources it can be best.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from eddies.core.lineage import Signature
+from eddies.core.policies.base import Decision, Fork
+from eddies.core.policies.evidence import Estimate, Evidence, Ledger, Place
+from eddies.core.policies.measure import without_cross
+
+__all__ = ["EXPLORED_SHARE", "LOAN_NS", "LOOKAHEAD", "QUICK_NS", "AutoPolicy"]
+
+EXPLORED_SHARE = 0.01  # of measured time: earned by the account that pays for exploration
+LOAN_NS = 1_000_000.0  # what the account starts with: 1 ms, a few slices of a usual SteM
+SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge
+TRIAL_ROWS = (1, 32, 1024)  # first steps with an unknown module
+QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows, so at most 32 ms
+TRIAL_RESULTS = 8192.0  # most rows a step should return: a fan-out is known after the second step
+SLICE_ROWS = 512  # of later exploration; a selectivity within 4 percentage points
+MIN_SLICE_ROWS = 64  # below, a run costs more than its rows...
+DEAR_NS = 50_000.0  # ...unless a row costs as much as a run
+STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new look
+CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a part of a batch only
+FIRST_ROWS = 1024  # of the first decision at a fork
+LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
+
+
+class _Slice(NamedTuple):
+    """Rows sent to explore: what the modules they should have met first keep and cost per row."""
+
+    n_rows: int
+    kept: float
+    saved_ns: float
+
+
+class _Trial:
+    """The first steps of a module."""
+
+    __slots__ = ("elapsed_ns", "n_slow", "step")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.n_slow = 0
+        self.elapsed_ns: int | None = None  # of the last step, once it was observed
+
+
+class AutoPolicy:
+    """Cost-based ranking with a budget for exploration.
+
+    Explores: candidates whose figures at this fork are older than `STALE_AFTER_ROWS` driver rows or
+    that never ran here, the oldest first, on slices of `SLICE_ROWS` rows; all candidates of a fork
+    when one of them suddenly behaves differently.
+    Exploration costs: `EXPLORED_SHARE` of the measured time plus `LOAN_NS` once per query, and the
+    trials of each module: 1057 rows if it is quick, two rows if it is not.
+    Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
+    contradicted.
+    Decides: once per fork and re-optimization, and after every slice.
+    Worst case: a shift costs one re-optimization period in the old order if it shows in a module
+    that is used, else until the account can pay a slice for the module that improved, which is a
+    few periods. If things change faster than that, the order is that of the average.
+    """
+
+    every_batch = False
+
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        explored_share: float = EXPLORED_SHARE,
+        loan_ns: float = LOAN_NS,
+    ) -> None:
+        self._rng = rng
+        self._explored_share = explored_share
+        self._loan_ns = loan_ns
+        self._account_ns = loan_ns
+        self._ledger = Ledger()
+        self._forks: dict[Signature, Fork] = {}
+        self._modules_at: dict[Signature, frozenset[int]] = {}
+        self._trials: dict[int, _Trial] = {}
+        self._trial_of: dict[Evidence, _Trial] = {}
+        self._slices: dict[Evidence, _Slice] = {}
+
+    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        """Only sums; see `Ledger`."""
+        self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns)
+
+    def reoptimize(self) -> None:
+        """Counts in what was observed. Fading goes by rows, so calling this often does no harm."""
+        self._absorb()
+        self._slices.clear()
+        for trial in self._trial_of.values():  # its rows never came: the step is still to be made
+            trial.step -= 1
+            trial.elapsed_ns = 0
+        self._trial_of.clear()
+        self._ledger.refresh_run_price()
+
+    def choose(self, fork: Fork) -> Decision:
+        """A trial if a module is unknown, a slice if one is stale, else the best known."""
+        self._remember(fork)
+        if len(fork.candidates) == 1:
+            return Decision(0)
+        self._absorb()
+        choices = without_cross(fork)
+        evidence = {
+            i: self._ledger.evidence(fork.signature, fork.candidates[i].module) for i in choices
+        }
+        if not fork.candidates[choices[0]].cross:
+            for i in choices:
+                self._slices.pop(evidence[i], None)
+                n_rows = self._next_trial(fork.candidates[i].module, evidence[i])
+                if n_rows:
+                    return Decision(i, n_rows)
+        ranked = []
+        for i in choices:
+            estimate = self._ledger.estimate(evidence[i])
+            if estimate is None:  # a product, or a module under trial at another fork
+                return Decision(i, TRIAL_ROWS[0])
+            sequence = self._with_what_it_opens(fork, i, estimate)
+            ranked.append((sequence.rank, i, estimate))
+        ranked.sort()
+        place = self._ledger.place(fork.signature)
+        best = ranked[0][1]
+        if not fork.candidates[best].cross:
+            decision = self._explore(place, ranked, evidence)
+            if decision is not None:
+                return decision
+        if place.n_rows < CAUTIOUS_ROWS:
+            return Decision(best, max(FIRST_ROWS, place.n_rows))
+        return Decision(best)
+
+    @property
+    def account_ns(self) -> float:
+        """What exploration may cost now; negative if slices cost more than expected."""
+        return self._account_ns
+
+    def _remember(self, fork: Fork) -> None:
+        """Keep the widest fork of each signature; hosts with queues also show narrow ones."""
+        known = self._forks.get(fork.signature)
+        if known is None or len(known.candidates) < len(fork.candidates):
+            self._forks[fork.signature] = fork
+            self._modules_at[fork.signature] = frozenset(c.module for c in fork.candidates)
+
+    def _absorb(self) -> None:
+        share = self._explored_share
+        for evidence, n_in, n_out, elapsed_ns in self._ledger.absorb():
+            self._account_ns += share * elapsed_ns
+            trial = self._trial_of.pop(evidence, None)
+            if trial is not None:
+                trial.elapsed_ns = elapsed_ns
+            explored = self._slices.get(evidence)
+            if explored is not None and n_in:
+                # Its other modules still see what the slice returns, and would have kept part of
+                # it.
+                part = min(1.0, explored.n_rows / n_in)
+                extra_ns = elapsed_ns * (1.0 - explored.kept) - (n_in - n_out) * explored.saved_ns
+                self._account_ns -= part * max(extra_ns, 0.25 * elapsed_ns)
+        most_ns = max(self._loan_ns, SAVED_SHARE * share * self._ledger.elapsed_ns)
+        self._account_ns = min(self._account_ns, most_ns)
+
+    def _next_trial(self, module: int, evidence: Evidence) -> int:
+        """Rows of the next step with this module; 0 if it is known well enough or under trial."""
+        trial = self._trials.get(module)
+        if trial is None:
+            trial = self._trials[module] = _Trial()
+        elif trial.step >= len(TRIAL_ROWS) or trial.elapsed_ns is None:
+            return 0
+        elif trial.elapsed_ns >= QUICK_NS:
+            trial.n_slow += 1
+            if trial.n_slow > 1:
+                trial.step = len(TRIAL_ROWS)
+                return 0
+            trial.step = max(trial.step - 1, 0)
+        n_rows = TRIAL_ROWS[trial.step]
+        estimate = self._ledger.estimate(evidence)
+        if estimate is not None and estimate.selectivity * n_rows > TRIAL_RESULTS:
+            n_rows = max(1, int(TRIAL_RESULTS / estimate.selectivity))
+        trial.step += 1
+        trial.elapsed_ns = None
+        self._trial_of[evidence] = trial
+        return n_rows
+
+    def _with_what_it_opens(self, fork: Fork, choice: int, estimate: Estimate) -> Estimate:
+        here = self._modules_at[fork.signature]
+        return self._sequence(estimate, fork.leads_to[choice], here, LOOKAHEAD)[0]
+
+    def _sequence(
+        self, sequence: Estimate, signature: Signature, passed: frozenset[int], depth: int
+    ) -> tuple[Estimate, Signature]:
+        """`sequence`, which ends at `signature`, and then what improves its rank.
+
+        Only modules that were not legal before count: the others can go first by themselves.
+        """
+        for _ in range(depth):
+            opened = self._modules_at.get(signature, passed) - passed
+            if not opened:
+                break
+            fork = self._forks[signature]
+            best: tuple[Estimate, Signature] | None = None
+            for i, candidate in enumerate(fork.candidates):
+                if candidate.module not in opened or candidate.cross:
+                    continue
+                step = self._ledger.estimate(self._ledger.evidence(signature, candidate.module))
+                if step is None:
+                    continue
+                branch = self._sequence(step, fork.leads_to[i], passed | opened, depth - 1)
+                if best is None or branch[0].rank < best[0].rank:
+                    best = branch
+            if best is None or best[0].rank >= sequence.rank:
+                break
+            sequence, signature = sequence.then(best[0]), best[1]
+        return sequence, signature
+
+    def _explore(
+        self,
+        place: Place,
+        ranked: list[tuple[float, int, Estimate]],
+        evidence: dict[int, Evidence],
+    ) -> Decision | None:
+        """A slice for the stalest candidate that the account can pay, or None."""
+        now = self._ledger.n_driver_rows
+        kept, saved_ns = 1.0, 0.0
+        chosen: tuple[float, int, _Slice] | None = None
+        for _, i, estimate in ranked:
+            known = evidence[i]
+            age = float(now - known.at_rows)
+            if known.is_stale:
+                age += 1e18 if not known.past.n_in else 1e9
+            if age > STALE_AFTER_ROWS and i != ranked[0][1]:
+                extra_ns = max(
+                    estimate.cost_ns * (1.0 - kept) - (1.0 - estimate.selectivity) * saved_ns,
+                    0.25 * estimate.cost_ns,
+                )
+                n_rows = int(min(SLICE_ROWS, self._account_ns / extra_ns))
+                least = 1 if estimate.cost_ns > DEAR_NS else MIN_SLICE_ROWS
+                if n_rows >= least and (chosen is None or age > chosen[0]):
+                    chosen = (age, i, _Slice(n_rows, kept, saved_ns))
+            saved_ns += kept * estimate.cost_ns
+            kept *= min(estimate.selectivity, 1.0)
+        if chosen is None:
+            return None
+        age, i, explored = chosen
+        if age < 1e9 and not place.was_delayed and place.n_rows >= CAUTIOUS_ROWS:
+            # Not always the first rows of a batch: they may differ from the others.
+            place.was_delayed = True
+            return Decision(ranked[0][1], self._rng.randrange(1, CAUTIOUS_ROWS // 2))
+        place.was_delayed = False
+        self._slices[evidence[i]] = explored
+        return Decision(i, explored.n_rows)

@@ -1,0 +1,277 @@
+"""What the default policy believes: figures per (module, signature) that fade, mix and give way.
+
+    ledger.observe(...)      after every run; sums up, nothing else (it must take less than 1 us)
+    ledger.absorb()          counts in what was summed up; before anything is read
+    ledger.estimate(...)     selectivity and cost of a module at a signature
+
+*Fading.* A figure's weight falls by a fifth per `FADE_ROWS` driver rows: rows of a batch at its
+first fork, so that the depth of the query and the size of batches do not matter. The past never
+weighs more than `PAST_WEIGHT` times the newest runs.
+
+*Mixing.* Where a module has not been at a signature, or long ago, its figures over all signatures
+speak, as if they were `SHARED_ROWS` rows measured here.
+
+*Giving way.* If runs contradict the past (selectivity differs by more than chance explains, or the
+module became clearly faster; a clock can only be late by accident, not early), the past of that
+module is dropped, and its figures elsewhere and those of its rivals count as stale.
+
+*Cost* is time per row without the fixed price of a run. That price is learned from modules that ran
+on both short and long batches; it does not depend on the order of modules, and slices would look
+bad if it were counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from eddies.core.lineage import Signature
+from eddies.core.policies.base import Fork
+from eddies.core.policies.measure import MIN_COST_NS, Tally
+
+__all__ = ["Estimate", "Evidence", "Ledger", "Place"]
+
+FADE_ROWS = 65_536
+FADE_RATE = -math.log(0.8) / FADE_ROWS
+PAST_WEIGHT = 3.0
+SHARED_ROWS = 64.0
+SHORT_ROWS = 4096  # a run on fewer rows is short: its fixed price can be seen
+JUDGE_ROWS = 256  # fewer new rows cannot contradict the past
+SIGMAS = 4.0  # of chance that a difference in selectivity must exceed...
+DIFFERENCE = 0.15  # ...and its least size, relative
+SPEED_UP = 1.5  # a cost this much lower is believed at once
+DOUBTED_ROWS = 256.0  # weight left to figures of a module that was contradicted elsewhere
+
+
+class Estimate(NamedTuple):
+    """Rows out per row in, and nanoseconds per row in."""
+
+    selectivity: float
+    cost_ns: float
+
+    @property
+    def rank(self) -> float:
+        """Smaller goes first."""
+        return (self.selectivity - 1.0) / self.cost_ns
+
+    def then(self, following: Estimate) -> Estimate:
+        """Of this module and, on what it returns, the following."""
+        return Estimate(
+            self.selectivity * following.selectivity,
+            self.cost_ns + self.selectivity * following.cost_ns,
+        )
+
+
+class Place:
+    """What is known of a signature: the modules that ran there, and rows they took."""
+
+    __slots__ = ("evidence", "is_entry", "n_rows", "was_delayed")
+
+    def __init__(self, signature: Signature) -> None:
+        self.is_entry = signature.sources & (signature.sources - 1) == 0 and signature.done == 0
+        self.evidence: list[Evidence] = []
+        self.n_rows = 0
+        self.was_delayed = False  # see AutoPolicy._explore
+
+
+class Evidence:
+    """A module at a signature. The n_* and short_* sums are of runs not yet absorbed."""
+
+    __slots__ = (
+        "at_rows",
+        "elapsed_ns",
+        "is_stale",
+        "module",
+        "n_in",
+        "n_out",
+        "n_runs",
+        "past",
+        "place",
+        "short_in",
+        "short_ns",
+        "short_runs",
+    )
+
+    def __init__(self, module: Module, place: Place) -> None:
+        self.module = module
+        self.place = place
+        self.past = Tally()
+        self.at_rows = 0  # driver rows at the last absorption
+        self.is_stale = True
+        self._reset()
+
+    def _reset(self) -> None:
+        self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
+        self.short_runs = self.short_in = self.short_ns = 0
+
+
+class Module:
+    """A module over all signatures; `short` and `long` runs apart."""
+
+    __slots__ = ("at_rows", "evidence", "long", "short", "total")
+
+    def __init__(self) -> None:
+        self.evidence: list[Evidence] = []
+        self.total = Tally()
+        self.short = Tally()
+        self.long = Tally()
+        self.at_rows = 0
+
+    def fade(self, factor: float) -> None:
+        for tally in (self.total, self.short, self.long):
+            tally.fade(factor)
+
+
+class Ledger:
+    """All evidence of one policy. See the module docstring for the order of calls."""
+
+    def __init__(self) -> None:
+        self.n_driver_rows = 0
+        self.elapsed_ns = 0
+        self.run_price_ns = 0.0
+        self._evidence: dict[tuple[Signature, int], Evidence] = {}
+        self._places: dict[Signature, Place] = {}
+        self._modules: dict[int, Module] = {}
+        self._touched: list[Evidence] = []
+
+    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        """Sum up one run."""
+        key = (fork.signature, fork.candidates[choice].module)
+        try:
+            evidence = self._evidence[key]
+        except KeyError:
+            evidence = self.evidence(*key)
+        if not evidence.n_runs:
+            self._touched.append(evidence)
+        evidence.n_runs += 1
+        evidence.n_in += n_in
+        evidence.n_out += n_out
+        evidence.elapsed_ns += elapsed_ns
+        if n_in < SHORT_ROWS:
+            evidence.short_runs += 1
+            evidence.short_in += n_in
+            evidence.short_ns += elapsed_ns
+
+    def evidence(self, signature: Signature, module: int) -> Evidence:
+        """Of a module at a signature, empty at first."""
+        key = (signature, module)
+        evidence = self._evidence.get(key)
+        if evidence is None:
+            if module not in self._modules:
+                self._modules[module] = Module()
+            owner, place = self._modules[module], self.place(signature)
+            evidence = self._evidence[key] = Evidence(owner, place)
+            owner.evidence.append(evidence)
+            place.evidence.append(evidence)
+        return evidence
+
+    def place(self, signature: Signature) -> Place:
+        """Of a signature, empty at first."""
+        place = self._places.get(signature)
+        if place is None:
+            place = self._places[signature] = Place(signature)
+        return place
+
+    def absorb(self) -> list[tuple[Evidence, int, int, int]]:
+        """Count in what was observed; returns it: evidence, rows in, rows out, nanoseconds."""
+        touched, self._touched = self._touched, []
+        runs = []
+        for evidence in touched:
+            if evidence.place.is_entry:
+                self.n_driver_rows += evidence.n_in
+        for evidence in touched:
+            self.elapsed_ns += evidence.elapsed_ns
+            evidence.place.n_rows += evidence.n_in
+            runs.append((evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns))
+            if evidence.n_in:
+                self._absorb(evidence)
+            evidence._reset()
+        return runs
+
+    def fade_factor(self, at_rows: int) -> float:
+        """Weight left to what was counted in when there were `at_rows` driver rows."""
+        return math.exp(FADE_RATE * (at_rows - self.n_driver_rows))
+
+    def estimate(self, evidence: Evidence) -> Estimate | None:
+        """What the module would do at the signature; None if it never ran anywhere."""
+        shared = evidence.module.total
+        if not shared.n_in:
+            return None
+        past = evidence.past
+        cost_ns = self._cost_ns(shared)
+        if not past.n_in:
+            return Estimate(shared.n_out / shared.n_in, cost_ns)
+        weight = past.n_in * self.fade_factor(evidence.at_rows)
+        trust = weight / (weight + SHARED_ROWS)
+        doubt = 1.0 - trust
+        return Estimate(
+            trust * past.n_out / past.n_in + doubt * shared.n_out / shared.n_in,
+            trust * self._cost_ns(past) + doubt * cost_ns,
+        )
+
+    def refresh_run_price(self) -> None:
+        """Learn the fixed price of a run: the median over the modules that show one."""
+        prices = []
+        for module in self._modules.values():
+            short, long = module.short, module.long
+            if short.n_in < 1.0 or long.n_in < 1.0:
+                continue
+            runs_per_row = short.n_runs / short.n_in - long.n_runs / long.n_in
+            if runs_per_row > 0.0:
+                prices.append((short.cost_ns - long.cost_ns) / runs_per_row)
+        if prices:
+            self.run_price_ns = max(0.0, sorted(prices)[len(prices) // 2])
+
+    def _cost_ns(self, tally: Tally) -> float:
+        # At least a fifth of the time is the rows': a wrong price must not make a module free.
+        elapsed_ns = tally.elapsed_ns
+        elapsed_ns = max(elapsed_ns - self.run_price_ns * tally.n_runs, 0.2 * elapsed_ns)
+        return max(elapsed_ns / tally.n_in, MIN_COST_NS)
+
+    def _absorb(self, evidence: Evidence) -> None:
+        n_in, module, past = evidence.n_in, evidence.module, evidence.past
+        past.fade(self.fade_factor(evidence.at_rows))
+        module.fade(self.fade_factor(module.at_rows))
+        heaviest = PAST_WEIGHT * max(n_in, JUDGE_ROWS)
+        if past.n_in > heaviest:
+            past.fade(heaviest / past.n_in)
+        if past.n_in and self._is_contradicted(evidence):
+            past.clear()
+            module.fade(0.05)
+            for other in module.evidence:
+                if other.past.n_in > DOUBTED_ROWS:
+                    other.past.fade(DOUBTED_ROWS / other.past.n_in)
+                other.is_stale = True
+            for other in evidence.place.evidence:
+                other.is_stale = True
+        evidence.is_stale = False
+        for tally in (past, module.total):
+            tally.n_runs += evidence.n_runs
+            tally.n_in += n_in
+            tally.n_out += evidence.n_out
+            tally.elapsed_ns += evidence.elapsed_ns
+        short, long = module.short, module.long
+        short.n_runs += evidence.short_runs
+        short.n_in += evidence.short_in
+        short.elapsed_ns += evidence.short_ns
+        long.n_runs += evidence.n_runs - evidence.short_runs
+        long.n_in += n_in - evidence.short_in
+        long.elapsed_ns += evidence.elapsed_ns - evidence.short_ns
+        evidence.at_rows = module.at_rows = self.n_driver_rows
+
+    def _is_contradicted(self, evidence: Evidence) -> bool:
+        n_in, past = evidence.n_in, evidence.past
+        present = Tally()
+        present.n_runs, present.n_in, present.elapsed_ns = (
+            float(evidence.n_runs),
+            float(n_in),
+            float(evidence.elapsed_ns),
+        )
+        if self._cost_ns(present) * SPEED_UP < self._cost_ns(past):
+            return True
+        if n_in < JUDGE_ROWS or past.n_in < JUDGE_ROWS:
+            return False
+        before, after = past.n_out / past.n_in, evidence.n_out / n_in
+        higher = max(before, after)
+        chance = SIGMAS * math.sqrt(higher * (1.0 / n_in + 1.0 / past.n_in))
+        return abs(after - before) > max(chance, DIFFERENCE * higher)
