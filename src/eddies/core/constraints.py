@@ -1,0 +1,77 @@
+"""Where a signature may go next. Correctness only; which way is best is a policy's business.
+
+The rules of SteMs' Table 2 for scans, in the words of this engine:
+
+* *Build first.* A base batch is stored before it probes. `may_skip_build` is the one exception
+  (section 3.5 of SteMs): no row that could still arrive would have to meet it.
+* *Progress* (BoundedRepetition). Every move adds a bit to the signature, so a batch makes at most as
+  many moves as there are sources and optional predicates.
+* A batch that spans all sources and has passed all predicates has no move left: it is a result.
+
+Cartesian products are legal only where no predicate connects the batch with a source it lacks. That
+is not needed for correctness, but no order that multiplies without need is worth having.
+
+Which rows a probe may match is not decided here but in `exactly_once`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature, bits
+
+__all__ = ["Move", "is_result", "legal_moves", "may_skip_build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Probe the SteM of source `target`, or (when `optional` is given) apply that predicate."""
+
+    target: int = -1
+    optional: int = -1
+    cross: bool = False
+
+    def after(self, signature: Signature) -> Signature:
+        """The signature of what comes back."""
+        if self.optional >= 0:
+            return Signature(signature.sources, signature.done | 1 << self.optional)
+        return Signature(signature.sources | 1 << self.target, signature.done)
+
+
+def is_result(graph: Graph, signature: Signature) -> bool:
+    """Whether a batch with this signature is part of the answer."""
+    return signature.sources == graph.all_sources and signature.done == graph.all_done
+
+
+def legal_moves(graph: Graph, signature: Signature) -> tuple[Move, ...]:
+    """All legal next moves, in the order of the query text: connected sources, then predicates."""
+    spanned = signature.sources
+    missing = bits(graph.all_sources & ~spanned)
+    connected = [target for target in missing if _is_connected(graph, spanned, target)]
+    moves = [Move(target=target) for target in connected]
+    if not connected:
+        moves = [Move(target=target, cross=True) for target in missing]
+    for number, optional in enumerate(graph.optionals):
+        if not signature.done >> number & 1 and optional.mask & ~spanned == 0:
+            moves.append(Move(optional=number))
+    return tuple(moves)
+
+
+def _is_connected(graph: Graph, spanned: int, target: int) -> bool:
+    """Whether some predicate can be checked on the way to `target`."""
+    bit = 1 << target
+    if any(c.mask & bit and c.mask & spanned for c in graph.classes):
+        return True
+    reach = spanned | bit
+    return any(f.mask & bit and f.mask & ~reach == 0 for f in graph.filters)
+
+
+def may_skip_build(graph: Graph, relation: int, ended: Sequence[bool]) -> bool:
+    """Whether a batch of `relation` need not be stored: everything it can meet is there already.
+
+    That is so when every other relation has ended and the relation plays one role only.
+    """
+    others = (done for number, done in enumerate(ended) if number != relation)
+    return len(graph.relations[relation].roles) == 1 and all(others)

@@ -1,0 +1,382 @@
+"""The eddy: joins many sources without a plan. Push batches in, poll results out.
+
+    eddy = Eddy(query)
+    eddy.push("fact", batch)          # any relation, any time, any size
+    eddy.end("fact")                  # when a relation has delivered its last row
+    while (rows := eddy.poll()) is not None:
+        ...                           # results so far; None: nothing more to do with what was pushed
+    eddy.is_done                      # all relations ended and everything is out
+
+A pushed batch is cut to pieces that are stored (build first) and stamped at once, and wait to be
+routed. `poll` routes them, one after another, each to its end. So the answer does not depend on when
+`poll` is called, and several pushes in a row make exactly the race between builds and probes that the
+stamps decide (`exactly_once`).
+
+The query has ended when every relation has ended and nothing waits or is in flight, by counting.
+
+Known limitations: one process, state in memory (a budget that is exceeded raises); several threads
+route only while the last relation streams in, when nothing is stored any more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.batch import Origin, RoutedBatch
+from eddies.core.clock import Clock, RealClock
+from eddies.core.constraints import is_result, legal_moves, may_skip_build
+from eddies.core.entry import Entry
+from eddies.core.events import Built, EventSink, Finished, SourceEnded
+from eddies.core.exactly_once import EarlierOnly, StampRule
+from eddies.core.graph import Graph, make_graph
+from eddies.core.lineage import Signature
+from eddies.core.module import Step
+from eddies.core.modules.selection import Select
+from eddies.core.modules.stem import Probe, SteM
+from eddies.core.options import Options
+from eddies.core.output import Output
+from eddies.core.policies import make_policy
+from eddies.core.policies.base import Candidate, Fork, RoutingPolicy
+from eddies.core.progress import Progress, report_progress
+from eddies.core.query import Query
+from eddies.core.route import Route, RouteTable
+from eddies.core.router import Router
+from eddies.core.state.rows import Block, RowStore
+from eddies.errors import MemoryBudgetError, OptionError, SourceError
+
+__all__ = ["Eddy"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbuilt:
+    """A piece of the last relation: not stored, not even admitted yet."""
+
+    relation: int
+    batch: pa.RecordBatch
+
+
+class Eddy:
+    """One running query. See the module docstring for the order of calls."""
+
+    def __init__(
+        self,
+        query: Query,
+        options: Options | None = None,
+        *,
+        clock: Clock | None = None,
+        events: EventSink | None = None,
+        policy: RoutingPolicy | None = None,
+        stamps: StampRule | None = None,
+        expected_rows: Mapping[str, int] | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.graph = make_graph(query)
+        self._clock = clock or RealClock()
+        self._events = events
+        self._stamps = stamps or EarlierOnly()
+        self._source_ids = {role.name: role.source_id for role in self.graph.roles}
+        self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
+        expected = expected_rows or {}
+        self.stems = [SteM(r, expected.get(r.name, 0)) for r in self.graph.relations]
+        self._stores = [stem.store for stem in self.stems]
+        self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
+        self._ended = [False] * len(self.graph.relations)
+        self._n_arrived = [0] * len(self.graph.relations)
+        self._waiting: deque[RoutedBatch | _Unbuilt] = deque()
+        self.output = Output(self.graph)
+        self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: set[Future[None]] = set()
+        self._is_finished = False
+        self._error: BaseException | None = None
+
+    # Set-up
+
+    def _make_router(self, number: int, policy: RoutingPolicy | None) -> Router:
+        options = self.options
+        if policy is not None and options.threads > 1:
+            raise OptionError("a policy object serves one thread; give its name in Options instead")
+        rng = random.Random(f"{options.seed}/{number}")
+        table = RouteTable(self._expand)
+        self._check_order(options.order)
+        return Router(
+            table,
+            policy or make_policy(options.policy, rng, options.order),
+            self._clock,
+            self.output.collector().collect,
+            options.reoptimize_every,
+            options.batch_rows,
+            self._events,
+        )
+
+    def _check_order(self, order: tuple[str, ...]) -> None:
+        known = {f"stem:{role.name}" for role in self.graph.roles}
+        known |= {role.name for role in self.graph.roles}
+        known |= {optional.name for optional in self.graph.optionals}
+        for name in order:
+            if name not in known:
+                raise OptionError(
+                    f"order names {name!r}, but the query's modules are {', '.join(sorted(known))}"
+                )
+
+    def _expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
+        """The legal steps of a route: constraints decide which, this only makes them."""
+        signature = route.signature
+        if is_result(self.graph, signature):
+            return None, []
+        steps: list[Step] = []
+        candidates = []
+        leads_to = []
+        for move in legal_moves(self.graph, signature):
+            after = move.after(signature)
+            to = table.route(after)
+            if move.optional >= 0:
+                module = len(self.graph.roles) + move.optional
+                step: Step = Select(self.graph, move.optional, to)
+                candidates.append(Candidate(module, step.name, "select"))
+            else:
+                stem = self.stems[self.graph.roles[move.target].relation]
+                step = Probe(self.graph, stem, move.target, signature, to)
+                candidates.append(Candidate(move.target, step.name, "probe", move.cross))
+            steps.append(step)
+            leads_to.append(after)
+        fork = Fork(table.n_forks, signature, tuple(candidates), tuple(leads_to))
+        table.n_forks += 1
+        return fork, steps
+
+    # The public verbs
+
+    def push(self, source: str, batch: pa.RecordBatch) -> None:
+        """Rows of a relation have arrived. `source` names the relation, or one of its roles."""
+        relation = self._relation(source)
+        self._check_open(relation)
+        self._n_arrived[relation] += batch.num_rows
+        if self.graph.query.never:
+            return
+        piece_rows = min(self.options.batch_rows, self.options.reoptimize_every)
+        for start in range(0, batch.num_rows, piece_rows):
+            self._take_in(relation, batch.slice(start, piece_rows))
+
+    def end(self, source: str) -> None:
+        """A relation has delivered its last row."""
+        relation = self._relation(source)
+        self._check_open(relation)
+        self._ended[relation] = True
+        if self._events is not None:
+            name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
+            self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
+
+    def poll(self) -> pa.RecordBatch | None:
+        """Route what waits until some results are ready; None when there is nothing left to do.
+
+        A failed eddy stays failed: the same error is raised again.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._poll()
+        except BaseException as error:
+            self._error = error
+            self._shut_pool()
+            raise
+
+    def _poll(self) -> pa.RecordBatch | None:
+        while True:
+            ready = self.output.pop()
+            if ready is not None:
+                return ready
+            if self._go_on():
+                continue
+            if all(self._ended) and not self._is_finished:
+                self._finish()
+                continue
+            self.output.flush()
+            return self.output.pop()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every result has been polled."""
+        return self._is_finished and not self.output.has_ready
+
+    @property
+    def n_in_flight(self) -> int:
+        """Batches waiting, under way, or paused: zero at the end."""
+        return len(self._waiting) + sum(router.n_in_flight for router in self._routers)
+
+    def progress(self) -> Progress:
+        """A snapshot of rows, routes and memory."""
+        return report_progress(self.graph, self.stems, self._routers, self._n_arrived, self._ended)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of state by module."""
+        return {stem.name: stem.n_bytes for stem in self.stems}
+
+    def close(self) -> None:
+        """Stop working. An eddy that is not polled to its end must be closed if it has threads."""
+        self._shut_pool()
+        self._waiting.clear()
+
+    # In
+
+    def _relation(self, source: str) -> int:
+        relation = self._relation_ids.get(source)
+        if relation is None and source in self._source_ids:
+            relation = self.graph.roles[self._source_ids[source]].relation
+        if relation is None:
+            known = ", ".join(self._relation_ids)
+            raise SourceError(f"the query reads no relation {source!r}; it reads {known}")
+        return relation
+
+    def _check_open(self, relation: int) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._ended[relation]:
+            name = self.graph.relations[relation].name
+            raise SourceError(f"relation {name!r} has ended; nothing may be pushed or ended again")
+
+    def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
+        if may_skip_build(self.graph, relation, self._ended):
+            self._waiting.append(_Unbuilt(relation, piece))
+            return
+        block = self._admit(relation, piece, stored=True)
+        if block.n_rows == 0:
+            return
+        before = [store.n_rows for store in self._stores]
+        self.stems[relation].build(block)
+        self._check_budget()
+        after = [store.n_rows for store in self._stores]
+        for source_id in self.graph.relations[relation].roles:
+            limits = self._stamps.limits(self.graph, source_id, before, after)
+            self._enqueue(source_id, block, limits, before[relation])
+
+    def _admit(self, relation: int, piece: pa.RecordBatch, *, stored: bool) -> Block:
+        block = self._entries[relation].admit(piece)
+        if self._events is not None:
+            name = self.graph.relations[relation].name
+            now = self._clock.now_ns()
+            self._events.emit(Built(now, name, piece.num_rows, block.n_rows, stored))
+        return block
+
+    def _enqueue(self, source_id: int, block: Block, limits: tuple[int, ...], first: int) -> None:
+        flag = self.graph.roles[source_id].flag
+        rows = None
+        if flag is not None:
+            rows = np.flatnonzero(block.column(flag).words(None)).astype(np.int32)
+            if rows.shape[0] == 0:
+                return
+        batch = self._driver(source_id, block, limits, first)
+        if rows is not None and rows.shape[0] < block.n_rows:
+            batch.ids[source_id] = rows
+            batch.n_rows = rows.shape[0]
+        self._waiting.append(batch)
+
+    def _driver(
+        self, source_id: int, block: Block, limits: tuple[int, ...], first_row: int
+    ) -> RoutedBatch:
+        """A base batch, not yet on any route (routers set that: each has a table of its own)."""
+        places: list[Block | RowStore] = [self._stores[r.relation] for r in self.graph.roles]
+        home = self._stores[self.graph.roles[source_id].relation]
+        places[source_id] = block
+        origin = Origin(source_id, places, limits, first_row, home, self._source_ids)
+        return RoutedBatch(_NOWHERE, origin, [None] * len(self.graph.roles), block.n_rows)
+
+    def _check_budget(self) -> None:
+        budget = self.options.memory_bytes
+        if budget is None:
+            return
+        held = sum(stem.n_bytes for stem in self.stems)
+        if held > budget:
+            sizes = ", ".join(f"{name} {size:,}" for name, size in self.memory().items())
+            raise MemoryBudgetError(
+                f"state needs {held:,} bytes, Options(memory=...) allows {budget:,} ({sizes}); "
+                "allow more memory or split the query into more cells"
+            )
+
+    # On
+
+    def _go_on(self) -> bool:
+        """Do some work; False when there is none."""
+        if self._running:
+            self._await_some()
+            return True
+        router = self._routers[0]
+        if router.n_in_flight:
+            router.step()
+            return True
+        if not self._waiting:
+            return False
+        if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in self._waiting):
+            self._spread()
+        else:
+            self._start(router, self._waiting.popleft())
+        return True
+
+    def _start(self, router: Router, waiting: RoutedBatch | _Unbuilt) -> None:
+        batch: RoutedBatch | None
+        if isinstance(waiting, _Unbuilt):
+            batch = self._unbuilt_driver(waiting)
+            if batch is None:
+                return
+        else:
+            batch = waiting
+        signature = Signature(1 << batch.origin.driver)
+        batch.route = router.table.route(signature)
+        router.start(batch)
+
+    def _unbuilt_driver(self, waiting: _Unbuilt) -> RoutedBatch | None:
+        block = self._admit(waiting.relation, waiting.batch, stored=False)
+        if block.n_rows == 0:
+            return None
+        lengths = [store.n_rows for store in self._stores]
+        source_id = self.graph.relations[waiting.relation].roles[0]
+        limits = self._stamps.limits(self.graph, source_id, lengths, lengths)
+        return self._driver(source_id, block, limits, -1)
+
+    def _spread(self) -> None:
+        """Give everything that waits to all routers; nothing is stored any more, so they may share."""
+        self._pool = self._pool or ThreadPoolExecutor(len(self._routers), "eddy")
+        self._running = {
+            self._pool.submit(self._drain, number) for number in range(len(self._routers))
+        }
+
+    def _drain(self, number: int) -> None:
+        router = self._routers[number]
+        while True:
+            try:
+                waiting = self._waiting.popleft()
+            except IndexError:
+                return
+            self._start(router, waiting)
+            if number and router.n_in_flight and not router.n_decisions:
+                router.prepare_in_turn(number)
+            while router.step():
+                pass
+
+    def _await_some(self) -> None:
+        finished, self._running = wait(self._running, timeout=0.05, return_when=FIRST_COMPLETED)
+        for future in finished:
+            future.result()
+
+    def _shut_pool(self) -> None:
+        if self._pool is not None:
+            self._waiting.clear()
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+    def _finish(self) -> None:
+        assert self.n_in_flight == 0, "termination: results are complete only with nothing in flight"
+        self.output.finish()
+        self._shut_pool()
+        self._is_finished = True
+        if self._events is not None:
+            self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))
+
+
+_NOWHERE = Route(Signature(0))

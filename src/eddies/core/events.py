@@ -1,0 +1,82 @@
+"""What the engine tells the world. Facts only; who listens decides what to do with them.
+
+With no sink installed the cost is one check a batch. Trace files, dashboards and tests are all
+readers of the same events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from eddies.core.lineage import Signature
+
+__all__ = ["Built", "Event", "EventSink", "Finished", "Indexed", "Reoptimized", "Routed", "SourceEnded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A base batch came in: `n_rows` after entry selections, of `n_arrived`."""
+
+    at_ns: int
+    source: str
+    n_arrived: int
+    n_rows: int
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """`n_rows` stored rows were entered into an index because a probe needed it."""
+
+    at_ns: int
+    module: str
+    n_rows: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A batch went to a module and `n_out` rows came back (so far, when the probe is paused)."""
+
+    at_ns: int
+    signature: Signature
+    module: str
+    n_in: int
+    n_out: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reoptimized:
+    """A safe point: all decisions were renewed, which took `elapsed_ns`."""
+
+    at_ns: int
+    n_driver_rows: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnded:
+    """A relation delivered its last row."""
+
+    at_ns: int
+    source: str
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete."""
+
+    at_ns: int
+    n_rows: int
+
+
+Event = Built | Indexed | Routed | Reoptimized | SourceEnded | Finished
+
+
+class EventSink(Protocol):
+    """Receives events in the order they happen, on the eddy's thread."""
+
+    def emit(self, event: Event) -> None: ...

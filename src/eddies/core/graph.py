@@ -1,0 +1,423 @@
+"""The query graph: a `Query` worked out once, before the first row, into what routing needs.
+
+Nothing in here is an order. From the query's facts it derives
+
+* per relation: the columns to keep, *derived columns* (join-key expressions, computed as rows enter),
+  and per role the cheap selections applied on entry;
+* *key classes*: columns that every result row holds equal. Equality is transitive, so `a.x = b.y` and
+  `b.y = c.z` let a and c meet without b; and no spanning tree is ever fixed, so cycles need nothing
+  special: all classes between a batch and a new source are checked when it probes that source;
+* *optional predicates*: expensive ones, each a module of its own;
+* *filters*: predicates over several sources, checked by the probe that first spans them all, and
+  which of them are comparisons that a sorted index can answer.
+
+Known limitation: equality of floating-point keys in a class follows SQL (NaN equals NaN), so a class
+is transitive there too; keys of different types are never put into one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from eddies.core.evaluate import render, type_of
+from eddies.core.expr import Call, Cast, Column, Expr, Literal, columns_of, conjuncts
+from eddies.core.query import MAX_SOURCES, Query, UserFunction
+from eddies.core.state.columns import normal_type
+from eddies.core.state.sorted_index import is_sortable
+from eddies.errors import PlanError, TypeMismatchError, UnknownNameError
+
+__all__ = ["Band", "FilterPlan", "Graph", "KeyClass", "Optional", "Relation", "Role", "make_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One source of the query. `flag` names the stored column that says which rows of a shared
+    relation pass this role's selections; None when all stored rows do."""
+
+    source_id: int
+    name: str
+    relation: int
+    selections: tuple[Expr, ...]
+    flag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One base table with all its roles; what is read, derived and kept of it."""
+
+    name: str
+    roles: tuple[int, ...]
+    read: pa.Schema
+    derived: tuple[tuple[str, Expr], ...]
+    stored: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClass:
+    """Columns that are equal in every result row, at most one a source."""
+
+    type: pa.DataType
+    column_by_source: Mapping[int, str]
+
+    @property
+    def mask(self) -> int:
+        return sum(1 << source for source in self.column_by_source)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """`probe <= column` or `probe >= column` as far as a sorted index is concerned.
+
+    `column` is a stored column of source `target`; `shift` is added to the probe's value. Bounds are
+    inclusive and may let too much through: the filter itself is checked afterwards.
+    """
+
+    target: int
+    column: str
+    probe: Expr
+    probe_mask: int
+    is_lower: bool  # the probe's value is a lower bound of the column
+    shift: float | int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPlan:
+    """A cheap predicate over several sources."""
+
+    expr: Expr
+    mask: int
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """An expensive predicate: module, done bit and sources."""
+
+    expr: Expr
+    mask: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Everything routing needs to know of a query."""
+
+    query: Query
+    roles: tuple[Role, ...]
+    relations: tuple[Relation, ...]
+    classes: tuple[KeyClass, ...]
+    filters: tuple[FilterPlan, ...]
+    optionals: tuple[Optional, ...]
+    neighbours: tuple[int, ...]
+    functions: Mapping[str, UserFunction]
+
+    @property
+    def all_sources(self) -> int:
+        return (1 << len(self.roles)) - 1
+
+    @property
+    def all_done(self) -> int:
+        return (1 << len(self.optionals)) - 1
+
+    def relation_of(self, source_id: int) -> Relation:
+        return self.relations[self.roles[source_id].relation]
+
+
+class _Builder:
+    """Collects derived columns while the query is worked through."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.functions = {function.name: function for function in query.functions}
+        self.ids = {source.name: i for i, source in enumerate(query.sources)}
+        self.derived: dict[tuple[str, Expr], str] = {}
+
+    def mask_of(self, expr: Expr) -> int:
+        mask = 0
+        for column in columns_of(expr):
+            if column.source not in self.ids:
+                raise UnknownNameError(f"the query has no source named {column.source!r}")
+            mask |= 1 << self.ids[column.source]
+        return mask
+
+    def type_of(self, expr: Expr) -> pa.DataType:
+        return type_of(expr, self.column_type, self.functions)
+
+    def column_type(self, column: Column) -> pa.DataType:
+        source = self.query.sources[self.ids[column.source]]
+        position = source.schema.get_field_index(column.name)
+        if position < 0:
+            raise UnknownNameError(
+                f"source {source.name!r} has no column {column.name!r}; "
+                f"it has {', '.join(source.schema.names)}"
+            )
+        return normal_type(source.schema.field(position).type)
+
+    def stored_column(self, expr: Expr) -> tuple[int, str]:
+        """The source of `expr` and the stored column that holds its value, derived if need be."""
+        source_id = self.mask_of(expr).bit_length() - 1
+        if isinstance(expr, Column):
+            return source_id, expr.name
+        table = self.query.sources[source_id].table
+        key = (table, _in_table(expr, table))
+        name = self.derived.setdefault(key, f"__derived_{len(self.derived)}")
+        return source_id, name
+
+
+def _in_table(expr: Expr, table: str) -> Expr:
+    """`expr` with its columns named by table instead of role, so that roles share derived columns."""
+    match expr:
+        case Column(name=name):
+            return Column(table, name)
+        case Cast(arg=arg, type=type_, lenient=lenient):
+            return Cast(_in_table(arg, table), type_, lenient)
+        case Call(function=function, args=args):
+            return Call(function, tuple(_in_table(arg, table) for arg in args))
+        case Literal():
+            return expr
+
+
+def make_graph(query: Query) -> Graph:
+    """Work out `query`; raises `PlanError` and its kinds when it makes no sense."""
+    _check_sources(query)
+    builder = _Builder(query)
+    selections: list[list[Expr]] = [[] for _ in query.sources]
+    optionals: list[Optional] = []
+    for selection in query.selections:
+        mask = builder.mask_of(selection.expr)
+        if mask.bit_count() != 1:
+            raise PlanError(f"selection {render(selection.expr)} must read exactly one source")
+        _check_boolean(builder, selection.expr)
+        if selection.expensive:
+            optionals.append(_optional(selection.expr, mask, optionals))
+        else:
+            selections[mask.bit_length() - 1].append(selection.expr)
+    classes = _key_classes(builder, selections)
+    filters: list[FilterPlan] = []
+    for predicate in query.filters:
+        mask = builder.mask_of(predicate.expr)
+        if mask.bit_count() < 2:
+            raise PlanError(f"filter {render(predicate.expr)} must read two sources or more")
+        _check_boolean(builder, predicate.expr)
+        if predicate.expensive:
+            optionals.append(_optional(predicate.expr, mask, optionals))
+        else:
+            for part in conjuncts(predicate.expr):
+                filters.append(FilterPlan(part, builder.mask_of(part), _bands(builder, part)))
+    for output in query.output:
+        builder.type_of(output.expr)
+    relations = _relations(builder, selections, classes, filters, optionals)
+    relation_by_table = {relation.name: i for i, relation in enumerate(relations)}
+    roles = tuple(
+        Role(
+            i,
+            source.name,
+            relation_by_table[source.table],
+            tuple(selections[i]),
+            f"__role_{i}" if f"__role_{i}" in _names(relations, source.table) else None,
+        )
+        for i, source in enumerate(query.sources)
+    )
+    return Graph(
+        query=query,
+        roles=roles,
+        relations=relations,
+        classes=classes,
+        filters=tuple(filters),
+        optionals=tuple(optionals),
+        neighbours=_neighbours(len(roles), classes, filters),
+        functions=builder.functions,
+    )
+
+
+def _check_sources(query: Query) -> None:
+    if not query.sources:
+        raise PlanError("a query needs at least one source")
+    if len(query.sources) > MAX_SOURCES:
+        raise PlanError(f"{len(query.sources)} sources; at most {MAX_SOURCES} are possible")
+    names = [source.name for source in query.sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"two sources are named {name!r}; give each role its own alias")
+
+
+def _check_boolean(builder: _Builder, expr: Expr) -> None:
+    found = builder.type_of(expr)
+    if not pa.types.is_boolean(found):
+        raise TypeMismatchError(f"predicate {render(expr)} has type {found}, not boolean")
+
+
+def _optional(expr: Expr, mask: int, before: list[Optional]) -> Optional:
+    name = f"select:{render(expr)}"
+    taken = {optional.name for optional in before}
+    unique, count = name, 2
+    while unique in taken:
+        unique, count = f"{name}#{count}", count + 1
+    return Optional(expr, mask, unique)
+
+
+def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyClass, ...]:
+    """Merge equalities into classes; a source's second column in a class becomes a selection."""
+    groups: list[tuple[pa.DataType, set[tuple[int, str]]]] = []
+    exprs: dict[tuple[int, str], Expr] = {}
+    for equality in builder.query.equalities:
+        members = set()
+        for side in (equality.left, equality.right):
+            if builder.mask_of(side).bit_count() != 1:
+                raise PlanError(f"{render(side)} must read exactly one source to be a join key")
+            found = builder.type_of(side)
+            if found != equality.type:
+                raise TypeMismatchError(
+                    f"join key {render(side)} has type {found}, but is compared as {equality.type}"
+                )
+            if pa.types.is_nested(found) or pa.types.is_null(found):
+                raise TypeMismatchError(f"{render(side)} of type {found} cannot be a join key")
+            member = builder.stored_column(side)
+            exprs.setdefault(member, side)
+            members.add(member)
+        if len({source for source, _ in members}) != 2:
+            raise PlanError("the two sides of an equality must read different sources")
+        merged = [g for g in groups if g[0] == equality.type and g[1] & members]
+        groups = [g for g in groups if g not in merged]
+        groups.append((equality.type, members.union(*(g[1] for g in merged))))
+    classes = []
+    for type_, group in groups:
+        column_by_source: dict[int, str] = {}
+        for source_id, column in sorted(group):
+            if source_id in column_by_source:
+                first = exprs[(source_id, column_by_source[source_id])]
+                selections[source_id].append(Call("eq", (first, exprs[(source_id, column)])))
+            else:
+                column_by_source[source_id] = column
+        classes.append(KeyClass(type_, column_by_source))
+    return tuple(classes)
+
+
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _bands(builder: _Builder, expr: Expr) -> tuple[Band, ...]:
+    """How a sorted index can narrow down a comparison, seen from either side."""
+    if not (isinstance(expr, Call) and expr.function in _MIRRORED and len(expr.args) == 2):
+        return ()
+    found = []
+    left, right = expr.args
+    sides = ((left, expr.function, right), (right, _MIRRORED[expr.function], left))
+    for target, comparison, probe in sides:
+        # target <comparison> probe
+        mask, probe_mask = builder.mask_of(target), builder.mask_of(probe)
+        type_ = builder.type_of(target)
+        if mask.bit_count() != 1 or probe_mask == 0 or mask & probe_mask or not is_sortable(type_):
+            continue
+        target, shift = _without_shift(builder, target)
+        source_id, column = builder.stored_column(target)
+        is_lower = comparison in ("gt", "ge")
+        found.append(Band(source_id, column, probe, probe_mask, is_lower, shift))
+    return tuple(found)
+
+
+def _without_shift(builder: _Builder, expr: Expr) -> tuple[Expr, float | int]:
+    """`x + 5` as (x, -5): the shift that, added to the other side, compares with x alone.
+
+    So `a.x between b.x - 5 and b.x + 5` is one range of b.x, not two half-open ones.
+    """
+    if isinstance(expr, Call) and expr.function in ("add", "subtract") and len(expr.args) == 2:
+        left, right = expr.args
+        if (
+            isinstance(left, Column)
+            and isinstance(right, Literal)
+            and isinstance(right.value, int | float)
+            and _is_number(builder.type_of(left))
+        ):
+            return left, right.value if expr.function == "subtract" else -right.value
+    return expr, 0
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+def _relations(
+    builder: _Builder,
+    selections: list[list[Expr]],
+    classes: tuple[KeyClass, ...],
+    filters: Iterable[FilterPlan],
+    optionals: Iterable[Optional],
+) -> tuple[Relation, ...]:
+    query = builder.query
+    tables = list(dict.fromkeys(source.table for source in query.sources))
+    kept: dict[str, set[str]] = {table: set() for table in tables}
+    for expr in _kept_exprs(query, filters, optionals):
+        for column in columns_of(expr):
+            kept[query.sources[builder.ids[column.source]].table].add(column.name)
+    for key_class in classes:
+        for source_id, name in key_class.column_by_source.items():
+            kept[query.sources[source_id].table].add(name)
+    for predicate in filters:
+        for band in predicate.bands:
+            kept[query.sources[band.target].table].add(band.column)
+    relations = []
+    for table in tables:
+        role_ids = tuple(i for i, source in enumerate(query.sources) if source.table == table)
+        derived = tuple((n, e) for (of, e), n in builder.derived.items() if of == table)
+        read = _merged_schema(table, [query.sources[i].schema for i in role_ids])
+        fields = [pa.field(f.name, f.type) for f in read if f.name in kept[table]]
+        fields += [pa.field(name, _derived_type(builder, role_ids[0], e)) for name, e in derived]
+        if len(role_ids) > 1:
+            fields += [pa.field(f"__role_{i}", pa.bool_()) for i in role_ids if selections[i]]
+        relations.append(Relation(table, role_ids, read, derived, pa.schema(fields)))
+    return tuple(relations)
+
+
+def _kept_exprs(
+    query: Query, filters: Iterable[FilterPlan], optionals: Iterable[Optional]
+) -> Iterator[Expr]:
+    if query.aggregation is None:
+        yield from (output.expr for output in query.output)
+    else:
+        yield from (group.expr for group in query.aggregation.groups)
+        yield from (a.arg for a in query.aggregation.aggregates if a.arg is not None)
+    yield from (predicate.expr for predicate in filters)
+    yield from (optional.expr for optional in optionals)
+
+
+def _derived_type(builder: _Builder, source_id: int, expr: Expr) -> pa.DataType:
+    source = builder.query.sources[source_id]
+
+    def column_type(column: Column) -> pa.DataType:
+        return normal_type(source.schema.field(column.name).type)
+
+    return type_of(expr, column_type, builder.functions)
+
+
+def _merged_schema(table: str, schemas: list[pa.Schema]) -> pa.Schema:
+    types: dict[str, pa.DataType] = {}
+    for schema in schemas:
+        for field in schema:
+            type_ = normal_type(field.type)
+            if types.setdefault(field.name, type_) != type_:
+                raise TypeMismatchError(
+                    f"column {field.name!r} of {table!r} has type {types[field.name]} in one role "
+                    f"and {type_} in another"
+                )
+    return pa.schema(list(types.items()))
+
+
+def _names(relations: tuple[Relation, ...], table: str) -> list[str]:
+    return next(list(r.stored.names) for r in relations if r.name == table)
+
+
+def _neighbours(
+    n: int, classes: Iterable[KeyClass], filters: Iterable[FilterPlan]
+) -> tuple[int, ...]:
+    """For each source the mask of sources it shares a predicate with."""
+    masks = [0] * n
+    groups = [c.mask for c in classes] + [f.mask for f in filters]
+    for group in groups:
+        for source in range(n):
+            if group >> source & 1:
+                masks[source] |= group & ~(1 << source)
+    return tuple(masks)

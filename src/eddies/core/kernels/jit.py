@@ -1,0 +1,81 @@
+"""The one place where compile options are set.
+
+`@kernel(signature, ...)` compiles at import for explicit signatures and keeps the machine code on
+disk, so that only the first process on a machine pays for compilation. `@inlined` is for small
+functions used inside kernels. Input arrays are declared read-only, because Arrow buffers are and a
+read-only parameter accepts both; without this every kernel would be compiled three times.
+
+The cache lies beside the package when that is writable, else in the user's cache folder, else in a
+folder of the temporary directory that only this user may enter: machine code is never loaded from a
+place others can write. Floating-point rules are not relaxed.
+
+With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, slowly, for debuggers and coverage.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba import types
+
+__all__ = ["JIT_DISABLED", "boolean", "f64", "i32", "i64", "inlined", "kernel", "ro", "rw", "u8", "u64"]
+
+F = TypeVar("F", bound=Callable[..., Any])  # kernels have many shapes; numba checks them, not mypy
+
+JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
+
+boolean, u8, i32, i64, u64, f64 = (
+    types.boolean,
+    types.uint8,
+    types.int32,
+    types.int64,
+    types.uint64,
+    types.float64,
+)
+
+
+def ro(dtype: types.Type) -> types.Array:
+    """A contiguous vector the kernel only reads; accepts read-only and writable arrays."""
+    return types.Array(dtype, 1, "C", readonly=True)
+
+
+def rw(dtype: types.Type) -> types.Array:
+    """A contiguous vector the kernel writes."""
+    return types.Array(dtype, 1, "C")
+
+
+def _choose_cache_folder() -> None:
+    """Point numba at a folder it can write, where its own two choices would make imports fail."""
+    if numba.config.CACHE_DIR:
+        return
+    beside_package = Path(__file__).resolve().parent
+    home_cache = Path(os.path.expanduser("~"))
+    if os.access(beside_package, os.W_OK) or os.access(home_cache, os.W_OK):
+        return
+    folder = Path(tempfile.gettempdir()) / f"eddies-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        folder = Path(tempfile.mkdtemp(prefix="eddies-kernels-"))
+    numba.config.CACHE_DIR = str(folder)
+
+
+_choose_cache_folder()
+
+
+def kernel(*signatures: types.Type) -> Callable[[F], F]:
+    """Compile a function for `signatures` now, or load it from the cache."""
+    compile_with = numba.njit(
+        list(signatures), nogil=True, cache=True, boundscheck=False, error_model="numpy"
+    )
+    return compile_with  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """A function for use inside kernels; it costs no call there."""
+    return numba.njit(inline="always")(function)  # type: ignore[no-any-return]

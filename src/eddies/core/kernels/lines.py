@@ -1,0 +1,240 @@
+"""The hash index: 64-byte lines of five (word, row) entries, one cache miss a look-up.
+
+A *word* is a 64-bit key (see `words`). The table is a power of two of lines; a line is eight 64-bit
+words seen also as sixteen 32-bit words:
+
+    bytes 0-39   five words
+    bytes 40-59  five uint32: row + 1, zero when the entry is empty; entries fill from the left
+    bytes 60-63  overflow flag: some word that belongs here lives in a later line
+
+A word's home line is the top bits of its hash, so that doubling the table splits every line into two
+neighbours and moves memory sequentially. Rows with an equal word form a chain through `chain`
+(newest first, so row ids fall along a chain); the table holds the newest.
+
+Every kernel first hashes the whole batch, then asks for lines `AHEAD` keys before they are needed.
+`homes` is scratch of at least `len(words) + AHEAD` entries, `leftovers` of at least `len(words)`.
+
+Figures and rejected layouts: docs/kernels.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from eddies.core.kernels.intrinsics import (
+    count_trailing_zeros,
+    equal_words8,
+    prefetch,
+    zero_words16,
+)
+from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u64
+
+__all__ = ["AHEAD", "ENTRIES", "WORDS_PER_LINE", "expand", "insert", "probe", "rehash", "skip_newer"]
+
+AHEAD = 32  # prefetch distance in keys; measured flat between 16 and 64
+ENTRIES = 5
+WORDS_PER_LINE = 8
+
+_FIRST_ROW = np.uint64(10)  # 32-bit position of the row entries in a line
+_FLAG = np.uint64(15)
+_ENTRY_MASK = np.uint64(31)
+_NO_ENTRY = np.uint64(32)  # sixth "entry" = the overflow flag, read where no word is equal
+
+Words = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int32]
+
+
+@inlined
+def hash_word(word: np.uint64) -> np.uint64:
+    """Spread a word over 64 bits; the top bits choose the line."""
+    h = np.uint64(word)
+    h ^= h >> np.uint64(32)
+    h *= np.uint64(0xD6E8FEB86659FD93)
+    h ^= h >> np.uint64(29)
+    h *= np.uint64(0x9E3779B97F4A7C15)
+    return h
+
+
+@inlined
+def home_shift(n_lines: int) -> np.uint64:
+    """How far to shift a hash so that its top bits number `n_lines` lines (at least two)."""
+    return np.uint64(64) - count_trailing_zeros(np.uint64(n_lines))
+
+
+@kernel(types.int64(ro(u64), ro(i32), rw(u64), rw(i32), rw(types.uint32)))
+def insert(
+    words: Words, rows: Rows, table: Words, chain: Rows, homes: npt.NDArray[np.uint32]
+) -> int:
+    """Enter `rows[j]` under `words[j]`; returns how many met an equal word (and were chained).
+
+    Rows must be larger than every row entered before, else chains do not fall. `chain` needs a slot
+    for every row id. The table must have room: at most half of its entries used afterwards.
+    """
+    n = words.shape[0]
+    n_lines = table.shape[0] // WORDS_PER_LINE
+    shift = home_shift(n_lines)
+    last_line = np.uint64(n_lines - 1)
+    base = table.ctypes.data
+    halves = table.view(np.uint32)
+    for j in range(n):
+        homes[j] = np.uint32(hash_word(words[j]) >> shift)
+    for j in range(n, n + AHEAD):
+        homes[j] = np.uint32(0)
+    for j in range(min(AHEAD, n)):
+        prefetch(base + np.int64(homes[j]) * 64)
+    n_duplicates = 0
+    for j in range(n):
+        prefetch(base + np.int64(homes[j + AHEAD]) * 64)
+        line = np.uint64(homes[j])
+        word = words[j]
+        row = rows[j]
+        while True:
+            address = base + np.int64(line) * 64
+            empty = (zero_words16(address) >> _FIRST_ROW) & _ENTRY_MASK
+            equal = equal_words8(address, word) & _ENTRY_MASK & ~empty
+            if equal != np.uint64(0):
+                slot = line * np.uint64(16) + _FIRST_ROW + count_trailing_zeros(equal)
+                chain[row] = np.int32(np.int64(halves[slot]) - 1)
+                halves[slot] = np.uint32(row + 1)
+                n_duplicates += 1
+                break
+            if empty != np.uint64(0):
+                entry = count_trailing_zeros(empty)
+                table[line * np.uint64(WORDS_PER_LINE) + entry] = word
+                halves[line * np.uint64(16) + _FIRST_ROW + entry] = np.uint32(row + 1)
+                chain[row] = np.int32(-1)
+                break
+            halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
+            line = (line + np.uint64(1)) & last_line
+    return n_duplicates
+
+
+@kernel(types.void(ro(u64), rw(u64)))
+def rehash(table: Words, larger: Words) -> None:
+    """Copy every entry of `table` into the zeroed, larger table; chains stay as they are."""
+    n_lines = table.shape[0] // WORDS_PER_LINE
+    n_larger = larger.shape[0] // WORDS_PER_LINE
+    shift = home_shift(n_larger)
+    last_line = np.uint64(n_larger - 1)
+    base = larger.ctypes.data
+    halves = table.view(np.uint32)
+    larger_halves = larger.view(np.uint32)
+    for old_line in range(n_lines):
+        for old_entry in range(ENTRIES):
+            row = halves[old_line * 16 + 10 + old_entry]
+            if row == 0:
+                break
+            word = table[old_line * WORDS_PER_LINE + old_entry]
+            line = hash_word(word) >> shift
+            while True:
+                empty = (zero_words16(base + np.int64(line) * 64) >> _FIRST_ROW) & _ENTRY_MASK
+                if empty != np.uint64(0):
+                    entry = count_trailing_zeros(empty)
+                    larger[line * np.uint64(WORDS_PER_LINE) + entry] = word
+                    larger_halves[line * np.uint64(16) + _FIRST_ROW + entry] = row
+                    break
+                larger_halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
+                line = (line + np.uint64(1)) & last_line
+
+
+@kernel(types.int64(ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32), rw(i32)))
+def probe(
+    words: Words,
+    table: Words,
+    homes: npt.NDArray[np.uint32],
+    leftovers: Rows,
+    positions: Rows,
+    rows: Rows,
+) -> int:
+    """The newest row of every word found: position in `words` and row id. Returns how many.
+
+    `positions` and `rows` need `len(words) + 1` entries. Matches in overflow lines come last, so
+    positions are not sorted.
+    """
+    n = words.shape[0]
+    if n == 0:
+        return 0
+    n_lines = table.shape[0] // WORDS_PER_LINE
+    shift = home_shift(n_lines)
+    last_line = np.uint64(n_lines - 1)
+    base = table.ctypes.data
+    halves = table.view(np.uint32)
+    for j in range(n):
+        homes[j] = np.uint32(hash_word(words[j]) >> shift)
+    for j in range(n, n + AHEAD):
+        homes[j] = np.uint32(0)
+    for j in range(min(AHEAD, n)):
+        prefetch(base + np.int64(homes[j]) * 64)
+    found = 0
+    n_leftovers = 0
+    for j in range(n):
+        prefetch(base + np.int64(homes[j + AHEAD]) * 64)
+        line = np.uint64(homes[j])
+        equal = equal_words8(base + np.int64(line) * 64, words[j]) & _ENTRY_MASK
+        entry = count_trailing_zeros(equal | _NO_ENTRY)
+        value = np.int64(halves[line * np.uint64(16) + _FIRST_ROW + entry])
+        hit = equal != np.uint64(0)
+        # Branch-free: write always, advance only when it counts. A word equal to the zero of an
+        # empty entry reads row 0, which means "not here"; entries fill from the left, so a real
+        # entry for word zero always lies before any empty one.
+        positions[found] = j
+        rows[found] = value - 1
+        found += hit & (value != 0)
+        leftovers[n_leftovers] = j
+        n_leftovers += (not hit) & (value != 0)
+    for a in range(n_leftovers):
+        j = leftovers[a]
+        line = (np.uint64(homes[j]) + np.uint64(1)) & last_line
+        while True:
+            equal = equal_words8(base + np.int64(line) * 64, words[j]) & _ENTRY_MASK
+            entry = count_trailing_zeros(equal | _NO_ENTRY)
+            value = np.int64(halves[line * np.uint64(16) + _FIRST_ROW + entry])
+            if equal != np.uint64(0):
+                positions[found] = j
+                rows[found] = value - 1
+                found += value != 0
+                break
+            if value == 0:
+                break
+            line = (line + np.uint64(1)) & last_line
+    return found
+
+
+@kernel(types.int64(rw(i32), rw(i32), i64, i64, ro(i32)))
+def skip_newer(positions: Rows, rows: Rows, found: int, limit: int, chain: Rows) -> int:
+    """Move every match down its chain to the newest row below `limit`; drops those without one."""
+    kept = 0
+    for a in range(found):
+        row = rows[a]
+        while row >= limit:
+            row = chain[row]
+        positions[kept] = positions[a]
+        rows[kept] = row
+        kept += row >= 0
+    return kept
+
+
+@kernel(types.UniTuple(i64, 2)(rw(i32), rw(i32), i64, i64, ro(i32)))
+def expand(
+    positions: Rows, rows: Rows, start: int, stop: int, chain: Rows
+) -> tuple[int, int]:
+    """Append the older rows of the matches in `start:stop`, one chain step for all a round.
+
+    Stops before a round that might not fit. Returns (start, stop): `stop` matches are there, and
+    those in `start:stop` may still have older rows (none when the two are equal).
+    """
+    capacity = positions.shape[0]
+    base = chain.ctypes.data
+    while stop > start and stop + (stop - start) <= capacity:
+        end = stop
+        for a in range(start, stop):
+            prefetch(base + np.int64(rows[min(a + AHEAD, stop - 1)]) * 4)
+            older = chain[rows[a]]
+            positions[end] = positions[a]
+            rows[end] = older
+            end += older >= 0
+        start = stop
+        stop = end
+    return start, stop

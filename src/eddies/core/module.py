@@ -1,0 +1,58 @@
+"""What a batch can be routed to, and the counters every module keeps.
+
+A *module* has state and counters and outlives batches: a SteM, an expensive selection. A *step* is a
+module as seen from one signature, compiled once: which index to look into, which predicates to check
+on the way. The route table holds steps; the eddy runs them and never asks what kind they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["Counters", "Module", "Outcome", "Step"]
+
+Outcome = tuple[RoutedBatch | None, Iterator[RoutedBatch] | None]
+"""What comes back: a batch if any row did, and, if there is more to come, where to ask for it."""
+
+
+class Counters:
+    """What a module did: rows stored, rows in, rows out, batches, nanoseconds. Only grow."""
+
+    __slots__ = ("n_batches", "n_built", "n_in", "n_out", "ns", "ns_building")
+
+    def __init__(self) -> None:
+        self.n_built = 0
+        self.n_in = 0
+        self.n_out = 0
+        self.n_batches = 0
+        self.ns = 0
+        self.ns_building = 0
+
+
+class Module(Protocol):
+    """Something with state that batches are routed to."""
+
+    name: str
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory the module's state holds."""
+        ...
+
+
+class Step(Protocol):
+    """A module as seen from one signature."""
+
+    name: str
+
+    def prepare(self, scratch: Scratch) -> int:
+        """Bring state up to date before the clock starts; returns the rows that were indexed."""
+        ...
+
+    def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
+        """Process a batch of at least one row. A batch that comes back has at least one row."""
+        ...

@@ -1,0 +1,176 @@
+"""Aggregation where the rows come out, so that a huge join result is never materialised.
+
+Each router has an `Aggregator` of its own; they are merged at the end. Sums of integers are exact:
+they are kept as two parts that cannot overflow and checked against the result type at the end, as
+Spark does in ANSI mode. With groups, batches are reduced to partial groups as they come, and partial
+groups are merged whenever they have doubled, so memory follows the number of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.evaluate import evaluate
+from eddies.core.query import Aggregate, Aggregation, UserFunction
+from eddies.errors import EvaluationError
+
+__all__ = ["Aggregator"]
+
+_LOW_BITS = 32
+_FEWEST_PARTIAL_ROWS = 65_536
+_PARTIAL = {"count_star": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
+
+
+class Aggregator:
+    """Running aggregates of one router."""
+
+    def __init__(self, aggregation: Aggregation, functions: Mapping[str, UserFunction]) -> None:
+        self._aggregation = aggregation
+        self._functions = functions
+        self._partials: list[pa.Table] = []
+        self._n_partial = 0
+        self._merge_at = _FEWEST_PARTIAL_ROWS
+        self.n_rows = 0
+
+    def add(self, batch: RoutedBatch) -> None:
+        """Take the rows of a complete batch in."""
+        n = batch.n_rows
+        self.n_rows += n
+        columns: dict[str, pa.Array] = {}
+        keys = []
+        for i, group in enumerate(self._aggregation.groups):
+            keys.append(f"g{i}")
+            columns[f"g{i}"] = evaluate(group.expr, batch.column, n, self._functions)
+        plan: list[tuple[str, str]] = []
+        for i, aggregate in enumerate(self._aggregation.aggregates):
+            if aggregate.arg is None:
+                columns[f"a{i}"] = pa.repeat(pa.scalar(1, pa.int64()), n) if keys else pa.nulls(n)
+            else:
+                columns[f"a{i}"] = evaluate(aggregate.arg, batch.column, n, self._functions)
+            plan += _expand(i, aggregate, columns)
+        if keys:
+            table = pa.table(columns)
+            partial = table.group_by(keys, use_threads=False).aggregate(plan)
+            names = [f"{column}" for column, _ in plan]
+            self._take(partial.select([*keys, *(f"{c}_{f}" for c, f in plan)]), keys, names)
+        else:
+            values = {c: _reduced(columns[c], function, n) for c, function in plan}
+            self._take(pa.table(values), [], list(values))
+
+    def _take(self, partial: pa.Table, keys: list[str], names: list[str]) -> None:
+        self._partials.append(partial.rename_columns([*keys, *names]))
+        self._n_partial += partial.num_rows
+        if self._n_partial >= self._merge_at:
+            self._merge_partials()
+            self._merge_at = max(_FEWEST_PARTIAL_ROWS, 2 * self._n_partial)
+
+    def merge(self, other: Aggregator) -> None:
+        """Take over what another router aggregated."""
+        self.n_rows += other.n_rows
+        self._partials += other._partials
+        self._n_partial += other._n_partial
+
+    def _merge_partials(self) -> None:
+        if not self._partials:
+            return
+        table = pa.concat_tables(self._partials)
+        keys = [name for name in table.column_names if name.startswith("g")]
+        names = [name for name in table.column_names if not name.startswith("g")]
+        how = [self._merge_function(name) for name in names]
+        if keys:
+            merged = table.group_by(keys, use_threads=False).aggregate(
+                list(zip(names, how, strict=True))
+            )
+            merged = merged.select([*keys, *(f"{c}_{f}" for c, f in zip(names, how, strict=True))])
+            merged = merged.rename_columns([*keys, *names])
+        else:
+            merged = pa.table(
+                {c: _merged(table[c], function) for c, function in zip(names, how, strict=True)}
+            )
+        self._partials, self._n_partial = [merged], merged.num_rows
+
+    def _merge_function(self, name: str) -> str:
+        aggregate = self._aggregation.aggregates[int(name[1:].split("_")[0])]
+        return _PARTIAL[aggregate.function]
+
+    def result(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The final rows."""
+        self._merge_partials()
+        groups, aggregates = self._aggregation.groups, self._aggregation.aggregates
+        if not self._partials:
+            if groups:
+                return pa.RecordBatch.from_pylist([], schema=schema)
+            row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
+            arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        table = self._partials[0]
+        columns = [_single(table[f"g{i}"]) for i in range(len(groups))]
+        columns += [_final(i, aggregate, table) for i, aggregate in enumerate(aggregates)]
+        columns = [pc.cast(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _expand(i: int, aggregate: Aggregate, columns: dict[str, pa.Array]) -> list[tuple[str, str]]:
+    """The partial columns of an aggregate and how each is reduced."""
+    name = f"a{i}"
+    if aggregate.function == "count_star":
+        return [(name, "count_all" if pa.types.is_null(columns[name].type) else "sum")]
+    if aggregate.function == "sum" and pa.types.is_integer(columns[name].type):
+        values = columns.pop(name).cast(pa.int64())
+        columns[f"{name}_high"] = pc.shift_right(values, _LOW_BITS)
+        columns[f"{name}_low"] = pc.bit_wise_and(values, (1 << _LOW_BITS) - 1)
+        return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
+    return [(name, aggregate.function)]
+
+
+def _reduced(array: pa.Array, function: str, n: int) -> pa.Array:
+    """One batch reduced to one value."""
+    if function == "count_all":
+        return pa.array([n], pa.int64())
+    if function == "count":
+        return pa.array([n - array.null_count], pa.int64())
+    return _merged(array, function)
+
+
+def _merged(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Array:
+    if function == "sum":
+        value = pc.sum(column)
+    elif pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        value = _with_nan(column, function)
+    else:
+        value = pc.min_max(column)[function]
+    return pa.array([value.as_py()], type=value.type)
+
+
+def _with_nan(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Scalar:
+    """NaN is the largest number."""
+    numbers = column.filter(pc.invert(pc.is_nan(column)))
+    if function == "min" and len(numbers) > numbers.null_count:
+        return pc.min_max(numbers)["min"]
+    return pa.scalar(float("nan"), type=column.type)
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _final(i: int, aggregate: Aggregate, table: pa.Table) -> pa.Array:
+    name = f"a{i}"
+    if f"{name}_high" not in table.column_names:
+        return _single(table[name])
+    high = table[f"{name}_high"].to_pylist()
+    low = table[f"{name}_low"].to_pylist()
+    sums = [None if h is None else (h << _LOW_BITS) + s for h, s in zip(high, low, strict=True)]
+    try:
+        if pa.types.is_decimal(aggregate.type):
+            return pa.array([None if s is None else Decimal(s) for s in sums], aggregate.type)
+        return pa.array(sums, type=aggregate.type)
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise EvaluationError(
+            f"sum {aggregate.name!r} overflows {aggregate.type}; cast its argument to a decimal"
+        ) from error

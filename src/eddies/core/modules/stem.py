@@ -1,0 +1,327 @@
+"""SteM: half a join. One relation's rows, to be built and probed (SteMs, section 2).
+
+A SteM stores base rows of one relation, shared by all its roles and all its joins, and makes indexes
+over them when a probe first needs one: a hash index per set of key columns, a sorted index per column
+that a band join compares. Intermediate results are never stored.
+
+A `Probe` is the SteM seen from one signature. It collects *all* predicates between the batch and the
+new source: every key class they share becomes part of one composite key, and filters that are now
+covered are checked on the matches. With no key it narrows a band by a sorted index, and with no band
+it pairs the batch with the whole store in blocks (a block ripple join).
+
+Matches are limited by the stamps of the batch's origin (`exactly_once`): row ids at or above the
+limit are not seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.batch import Ids, RoutedBatch
+from eddies.core.evaluate import evaluate, keep
+from eddies.core.expr import Expr
+from eddies.core.graph import Band, Graph, Relation
+from eddies.core.kernels.ranges import expand_ranges
+from eddies.core.lineage import Signature, bits
+from eddies.core.module import Counters, Outcome
+from eddies.core.query import UserFunction
+from eddies.core.route import Route
+from eddies.core.state.hash_index import HashIndex, PendingChains
+from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
+from eddies.core.state.rows import Block, RowStore
+from eddies.core.state.scratch import Scratch
+from eddies.core.state.sorted_index import Bounds, SortedIndex, sort_values
+
+__all__ = ["KeyPart", "Probe", "SteM"]
+
+MAX_INDEXES = 4  # hash indexes a role may have before probes make do with fewer key columns
+
+
+class SteM:
+    """The rows of one relation and the indexes over them.
+
+    Legal order of calls: `build` any number of times; `hash_index` or `sorted_index`, whose
+    `catch_up` must follow the builds before a probe. Building and probing do not overlap in time.
+    """
+
+    def __init__(self, relation: Relation, expected_rows: int = 0) -> None:
+        self.name = f"stem:{relation.name}"
+        self.store = RowStore(relation.name, relation.stored, expected_rows)
+        self.counters = Counters()
+        self._hash: dict[tuple[tuple[str, ...], str | None], HashIndex] = {}
+        self._sorted: dict[tuple[str, str | None], SortedIndex] = {}
+        self.lock = threading.Lock()
+
+    def build(self, block: Block) -> None:
+        """Store the rows of `block`."""
+        self.store.append(block)
+        self.counters.n_built += block.n_rows
+
+    @property
+    def n_bytes(self) -> int:
+        indexes = [*self._hash.values(), *self._sorted.values()]
+        return self.store.n_bytes + sum(index.n_bytes for index in indexes)
+
+    def hash_index(self, columns: tuple[str, ...], flag: str | None) -> HashIndex:
+        """An index over all `columns`, or over some of them if there are many indexes already."""
+        with self.lock:
+            index = self._hash.get((columns, flag))
+            if index is not None:
+                return index
+            others = [i for (_, f), i in self._hash.items() if f == flag]
+            usable = [i for i in others if set(i.columns) < set(columns)]
+            if len(others) >= MAX_INDEXES and usable:
+                return max(usable, key=lambda i: len(i.columns))
+            return self._hash.setdefault((columns, flag), HashIndex(self.store, columns, flag))
+
+    def sorted_index(self, column: str, flag: str | None) -> SortedIndex:
+        """The sorted index over `column`."""
+        with self.lock:
+            key = (column, flag)
+            if key not in self._sorted:
+                self._sorted[key] = SortedIndex(self.store, column, flag)
+            return self._sorted[key]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """One column of a composite key: stored as `column`, found in the batch at `source`.`probe`."""
+
+    column: str
+    source: int
+    probe: str
+
+
+class Probe:
+    """A SteM as seen from one signature: the step that adds source `target` to a batch."""
+
+    def __init__(self, graph: Graph, stem: SteM, target: int, signature: Signature, to: Route) -> None:
+        role = graph.roles[target]
+        self.name = f"stem:{role.name}"
+        self._stem = stem
+        self._target = target
+        self._flag = role.flag
+        self._to = to
+        self._functions = graph.functions
+        self._parts = _key_parts(graph, signature, target)
+        self._filters = _covered_filters(graph, signature, target)
+        self._bands = [] if self._parts else _usable_bands(graph, signature, target)
+        self._index: HashIndex | None = None
+        self._sorted: SortedIndex | None = None
+
+    def prepare(self, scratch: Scratch) -> int:
+        stem = self._stem
+        if self._parts:
+            columns = tuple(sorted(part.column for part in self._parts))
+            self._index = self._index or stem.hash_index(columns, self._flag)
+            if self._index.n_rows == stem.store.n_rows:
+                return 0
+            with stem.lock:
+                return self._index.catch_up(scratch)
+        if self._bands:
+            self._sorted = self._sorted or stem.sorted_index(self._bands[0].column, self._flag)
+            with stem.lock:
+                return self._sorted.catch_up()
+        return 0
+
+    def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
+        if self._index is not None:
+            return self._look_up(batch, self._index, scratch)
+        pieces = self._ranges(batch, scratch)
+        return next(pieces, None), pieces
+
+    def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
+        by_column = {part.column: part for part in self._parts}
+        side = _side(batch, [by_column[column] for column in index.columns])
+        words, valid = key_words(side)
+        chosen: Ids | None = None
+        if valid is not None and not valid.all():
+            chosen = np.flatnonzero(valid).astype(np.int32)
+            words = words[chosen]
+            if chosen.shape[0] == 0:
+                return None, None
+        found, pending = index.probe(words, batch.origin.limits[self._target], scratch)
+        first = self._matched(batch, found, chosen, index, scratch)
+        if pending is None:
+            return first, None
+        return first, self._resumed(batch, pending, chosen, index, scratch)
+
+    def _resumed(
+        self,
+        batch: RoutedBatch,
+        pending: PendingChains | None,
+        chosen: Ids | None,
+        index: HashIndex,
+        scratch: Scratch,
+    ) -> Iterator[RoutedBatch]:
+        while pending is not None:
+            found, pending = index.resume(pending, scratch)
+            matched = self._matched(batch, found, chosen, index, scratch)
+            if matched is not None:
+                yield matched
+
+    def _matched(
+        self,
+        batch: RoutedBatch,
+        found: int,
+        chosen: Ids | None,
+        index: HashIndex,
+        scratch: Scratch,
+    ) -> RoutedBatch | None:
+        """Make the batch of the first `found` matches in the scratch, all predicates checked."""
+        positions, rows = scratch.positions, scratch.rows
+        if chosen is not None:
+            positions[:found] = chosen[positions[:found]]
+        columns = [self._stem.store.column(name) for name in index.columns]
+        partial = len(index.columns) < len(self._parts)
+        if partial or not is_exact(columns):
+            check = self._parts if partial else [p for p in self._parts if p.column in index.columns]
+            stored = [self._stem.store.column(part.column) for part in check]
+            if partial:
+                found = _drop_nulls(batch, check, stored, positions, rows, found)
+            found = verify_keys(positions, rows, found, _side(batch, check), stored)
+        return self._checked(batch, positions[:found], rows[:found])
+
+    def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
+        if positions.shape[0] == 0:
+            return None
+        joined = batch.joined(self._to, self._target, positions, rows)
+        for predicate in self._filters:
+            kept = keep(predicate, joined.column, joined.n_rows, self._functions)
+            if kept is not None:
+                joined = joined.kept(self._to, kept)
+                if joined.n_rows == 0:
+                    return None
+        return joined
+
+    def _ranges(self, batch: RoutedBatch, scratch: Scratch) -> Iterator[RoutedBatch]:
+        """Block or band join: enumerate ranges in pieces, keeping what passes the filters."""
+        limit = min(batch.origin.limits[self._target], self._stem.store.n_rows)
+        n = batch.n_rows
+        capacity = max(n, scratch.capacity)
+        positions = np.empty(capacity, dtype=np.int32)
+        rows = np.empty(capacity, dtype=np.int32)
+        for starts, stops, sequence in self._runs(batch, limit):
+            cursor = np.zeros(2, dtype=np.int64)
+            while cursor[0] < starts.shape[0]:
+                found = expand_ranges(starts, stops, sequence, limit, cursor, positions, rows)
+                matched = self._checked(batch, positions[:found], rows[:found])
+                if matched is not None:
+                    yield matched
+
+    def _runs(
+        self, batch: RoutedBatch, limit: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Ids]]:  # type: ignore[type-arg]
+        n = batch.n_rows
+        if self._sorted is not None:
+            bounds = _bounds(batch, self._bands, self._functions)
+            yield from self._sorted.ranges(bounds, n)
+            return
+        if self._flag is not None:
+            flags = self._stem.store.column(self._flag).words(None, 0, limit)
+            sequence = np.flatnonzero(flags).astype(np.int32)
+        else:
+            sequence = np.arange(limit, dtype=np.int32)
+        stops = np.full(n, sequence.shape[0], dtype=np.int64)
+        yield np.zeros(n, dtype=np.int64), stops, sequence
+
+
+def _key_parts(graph: Graph, signature: Signature, target: int) -> list[KeyPart]:
+    """One part per key class that the batch and the target share."""
+    parts: dict[str, KeyPart] = {}
+    for key_class in graph.classes:
+        spanned = [s for s in bits(signature.sources) if s in key_class.column_by_source]
+        column = key_class.column_by_source.get(target)
+        if column is not None and spanned:
+            source = spanned[0]
+            parts[column] = KeyPart(column, source, key_class.column_by_source[source])
+    return list(parts.values())
+
+
+def _covered_filters(graph: Graph, signature: Signature, target: int) -> list[Expr]:
+    reach = signature.sources | 1 << target
+    return [f.expr for f in graph.filters if f.mask >> target & 1 and f.mask & ~reach == 0]
+
+
+def _usable_bands(graph: Graph, signature: Signature, target: int) -> list[Band]:
+    """The bands on the one column that has most bounds."""
+    by_column: dict[str, list[Band]] = {}
+    for predicate in graph.filters:
+        for band in predicate.bands:
+            if band.target == target and band.probe_mask & ~signature.sources == 0:
+                by_column.setdefault(band.column, []).append(band)
+    if not by_column:
+        return []
+    return max(by_column.values(), key=lambda bands: len({band.is_lower for band in bands}))
+
+
+def _side(batch: RoutedBatch, parts: list[KeyPart]) -> KeySide:
+    places, ids = batch.origin.places, batch.ids
+    return [(places[part.source].column(part.probe), ids[part.source]) for part in parts]
+
+
+def _drop_nulls(
+    batch: RoutedBatch,
+    parts: list[KeyPart],
+    stored: list,  # type: ignore[type-arg]
+    positions: Ids,
+    rows: Ids,
+    n: int,
+) -> int:
+    """Drop matches with a NULL in a key column that the index did not cover."""
+    keep_mask = np.ones(n, dtype=np.bool_)
+    for (column, ids), target in zip(_side(batch, parts), stored, strict=True):
+        mask = column.valid(ids)
+        if mask is not None:
+            keep_mask &= mask[positions[:n]] != 0
+        mask = target.valid(rows[:n])
+        if mask is not None:
+            keep_mask &= mask != 0
+    if keep_mask.all():
+        return n
+    kept = np.flatnonzero(keep_mask)
+    positions[: len(kept)] = positions[kept]
+    rows[: len(kept)] = rows[kept]
+    return len(kept)
+
+
+def _bounds(
+    batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserFunction]
+) -> Bounds:
+    """The tightest bounds of each row of the batch; an unsatisfiable range where a probe is NULL."""
+    lowest = highest = None
+    for band in bands:
+        array = evaluate(band.probe, batch.column, batch.n_rows, functions)
+        values = _shifted(array, band)
+        if band.is_lower:
+            lowest = values if lowest is None else np.maximum(lowest, values)
+        else:
+            highest = values if highest is None else np.minimum(highest, values)
+    return Bounds(lowest, highest)
+
+
+def _shifted(array: pa.Array, band: Band) -> np.ndarray:  # type: ignore[type-arg]
+    """Values plus the band's shift, widened where floating point rounds and clamped where integers
+    would overflow. Rows that are NULL keep some value: their filter is not true for any match."""
+    values = sort_values(array)
+    if values.dtype == np.float64:
+        values = np.where(np.isnan(values), np.inf, values)
+        if band.shift:
+            values = values + band.shift
+            direction = -np.inf if band.is_lower else np.inf
+            margin = np.abs(values) * 1e-12 + abs(band.shift) * 1e-12
+            values = np.where(np.isfinite(values), values - margin if band.is_lower else values + margin, values)
+            values = np.nextafter(values, direction)
+        return values
+    if not band.shift:
+        return values
+    info = np.iinfo(np.int64)
+    shift = int(band.shift)
+    if shift > 0:
+        return np.where(values > info.max - shift, info.max, values + shift)
+    return np.where(values < info.min - shift, info.min, values + shift)

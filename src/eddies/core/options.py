@@ -1,0 +1,89 @@
+"""Everything that can be set about one query, as one frozen fact, checked when it is made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from eddies.core.policies import POLICIES
+from eddies.errors import OptionError
+
+__all__ = ["DEFAULT_BATCH_ROWS", "Options", "StateMode", "parse_bytes"]
+
+DEFAULT_BATCH_ROWS = 65_536  # routing costs 3-4 us a step; below 5 % of the work at this size
+MAX_BATCH_ROWS = 1 << 20
+
+StateMode = Literal["auto", "stems", "joins"]
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from "512MB", "1.5 GB" or a plain number; units are powers of 1024.
+
+    >>> parse_bytes("64KB")
+    65536
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int):
+        raise OptionError(f"memory must be a size such as '512MB' or a number of bytes, not {text!r}")
+    if isinstance(text, int):
+        n_bytes = text
+    else:
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?I?B?)\s*", text.upper())
+        if not found:
+            raise OptionError(f"memory {text!r} is not a size; write for example '512MB'")
+        unit = found[2].replace("I", "")
+        n_bytes = int(float(found[1]) * _UNITS[unit if unit in _UNITS else unit + "B"])
+    if n_bytes <= 0:
+        raise OptionError(f"memory must be more than zero bytes, not {text!r}")
+    return n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a query runs. No option changes the answer.
+
+    policy            who routes; see `eddies.core.policies`.
+    order             module names, for policy="static": earlier is preferred.
+    state             what joins keep: "stems" (base rows), "joins" (EddyJoins: intermediate results
+                      inside symmetric hash joins, acyclic queries only), "auto" = "stems".
+    memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
+    batch_rows        most rows routed at once.
+    reoptimize_every  driver rows between two safe points at which decisions are renewed.
+    threads           threads that probe when every source but the last is complete.
+    seed              of every random choice.
+    check_invariants  test what is too dear to test always.
+    """
+
+    policy: str = "auto"
+    order: tuple[str, ...] = ()
+    state: StateMode = "auto"
+    memory: str | int | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    reoptimize_every: int = DEFAULT_BATCH_ROWS
+    threads: int = 1
+    seed: int = 0
+    check_invariants: bool = False
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise OptionError(
+                f"unknown policy {self.policy!r}; choose one of {', '.join(sorted(POLICIES))}"
+            )
+        if self.policy == "static" and not self.order:
+            raise OptionError("policy='static' needs order=(...): module names, first one first")
+        if self.state not in ("auto", "stems", "joins"):
+            raise OptionError(f"unknown state {self.state!r}; choose auto, stems or joins")
+        for name in ("batch_rows", "reoptimize_every", "threads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.batch_rows > MAX_BATCH_ROWS:
+            raise OptionError(f"batch_rows must be at most {MAX_BATCH_ROWS}, not {self.batch_rows}")
+        if self.memory is not None:
+            parse_bytes(self.memory)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The budget in bytes, or None."""
+        return None if self.memory is None else parse_bytes(self.memory)

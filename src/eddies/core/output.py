@@ -1,0 +1,129 @@
+"""The way out: from row ids to Arrow batches.
+
+Columns are gathered and expressions computed only here, for rows that are results. Small pieces are
+put together until they are worth a batch of their own; whoever polls when nothing else is to do gets
+what is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pyarrow as pa
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.evaluate import evaluate
+from eddies.core.graph import Graph
+from eddies.core.modules.aggregate import Aggregator
+
+__all__ = ["Output"]
+
+SMALLEST_ROWS = 4096  # pieces below this are put together
+
+
+class Output:
+    """Collects result batches. `collect` may be called from several threads."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._query = graph.query
+        self._functions = graph.functions
+        self.schema = _schema(graph)
+        self._ready: deque[pa.RecordBatch] = deque()
+        self._small: list[pa.RecordBatch] = []
+        self._n_small = 0
+        self._lock = threading.Lock()
+        self._aggregators: list[Aggregator] = []
+        self.n_rows = 0  # joined rows, before any aggregation
+
+    def collector(self) -> Collector:
+        """An entrance for one thread."""
+        if self._query.aggregation is not None:
+            aggregator = Aggregator(self._query.aggregation, self._functions)
+            self._aggregators.append(aggregator)
+            return Collector(self, aggregator)
+        return Collector(self, None)
+
+    def project(self, batch: RoutedBatch) -> pa.RecordBatch:
+        """The result rows of a complete batch."""
+        arrays = [
+            evaluate(output.expr, batch.column, batch.n_rows, self._functions)
+            for output in self._query.output
+        ]
+        if not arrays:
+            return _without_columns(batch.n_rows)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a result batch in."""
+        with self._lock:
+            self.n_rows += batch.num_rows
+            if batch.num_rows >= SMALLEST_ROWS:
+                self._ready.append(batch)
+                return
+            self._small.append(batch)
+            self._n_small += batch.num_rows
+            if self._n_small >= SMALLEST_ROWS:
+                self._join_small()
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._ready.append(pa.concat_batches(self._small))
+            self._small, self._n_small = [], 0
+
+    def pop(self) -> pa.RecordBatch | None:
+        """A batch that is ready, or None."""
+        with self._lock:
+            return self._ready.popleft() if self._ready else None
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop` would return something."""
+        return bool(self._ready)
+
+    def flush(self) -> None:
+        """Make everything collected so far ready."""
+        with self._lock:
+            self._join_small()
+
+    def finish(self) -> None:
+        """All rows are in: make the aggregates ready."""
+        if self._query.aggregation is not None:
+            first, *others = self._aggregators
+            for other in others:
+                first.merge(other)
+            self.n_rows = first.n_rows
+            with self._lock:
+                self._ready.append(first.result(self.schema))
+        self.flush()
+
+
+class Collector:
+    """Where one router leaves its results."""
+
+    __slots__ = ("_aggregator", "_output")
+
+    def __init__(self, output: Output, aggregator: Aggregator | None) -> None:
+        self._output = output
+        self._aggregator = aggregator
+
+    def collect(self, batch: RoutedBatch) -> None:
+        """Take a complete batch."""
+        if self._aggregator is not None:
+            self._aggregator.add(batch)
+        else:
+            self._output.add(self._output.project(batch))
+
+
+def _schema(graph: Graph) -> pa.Schema:
+    query = graph.query
+    if query.aggregation is None:
+        return pa.schema([pa.field(output.name, output.type) for output in query.output])
+    columns = [*query.aggregation.groups, *query.aggregation.aggregates]
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
+
+
+def _without_columns(n_rows: int) -> pa.RecordBatch:
+    """A batch that has rows but no columns."""
+    struct = pa.array([{}] * n_rows, type=pa.struct([]))
+    return pa.RecordBatch.from_struct_array(struct)

@@ -1,0 +1,79 @@
+"""The seam between mechanism and policy: who may go where is given, which way is best is asked.
+
+The eddy shows a policy a `Fork`: a signature and the modules `constraints` allows next. The policy
+answers with a `Decision`: which of them, and for how many rows. After the module ran, the policy is
+told what came of it. It sees neither rows nor modules, so no policy can make an answer wrong; the
+worst it can do is waste work.
+
+Order of calls, for each eddy thread its own policy object:
+
+    decision = policy.choose(fork)             # when the fork has no decision in force
+    policy.observe(fork, choice, n_in, n_out, elapsed_ns)   # after every module run
+    policy.reoptimize()                        # at a safe point, every `reoptimize_every` rows
+
+A decision stays in force for its fork until `n_rows` rows took it or until the next `reoptimize`
+(section 3.2 of the overhead study: decide once every k tuples). A policy with `every_batch` is asked
+again for every batch: lotteries must draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from eddies.core.lineage import Signature
+
+__all__ = ["Candidate", "Decision", "Fork", "RoutingPolicy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A module that may be next. `module` is its number in the eddy, the same at every fork.
+
+    `kind` is "probe" (look for partners in a SteM or join) or "select" (apply a predicate).
+    `cross` marks a probe without any predicate: a Cartesian product.
+    """
+
+    module: int
+    name: str
+    kind: Literal["probe", "select"]
+    cross: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A signature and where it may go. `fork_id` counts from zero in order of first use.
+
+    `leads_to[i]` is the signature after candidate i.
+    """
+
+    fork_id: int
+    signature: Signature
+    candidates: tuple[Candidate, ...]
+    leads_to: tuple[Signature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Take `fork.candidates[choice]` for the next `n_rows` rows (None: until re-optimization)."""
+
+    choice: int
+    n_rows: int | None = None
+
+
+class RoutingPolicy(Protocol):
+    """See the module docstring for the order of calls."""
+
+    every_batch: bool
+
+    def choose(self, fork: Fork) -> Decision:
+        """Which way now. Called only for forks with at least one candidate."""
+        ...
+
+    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`."""
+        ...
+
+    def reoptimize(self) -> None:
+        """A safe point: forget what is old; all decisions in force end here."""
+        ...

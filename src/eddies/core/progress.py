@@ -1,0 +1,87 @@
+"""A snapshot of a running eddy, for people and tests: rows, routes, time, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature
+from eddies.core.modules.stem import SteM
+from eddies.core.router import Router
+
+__all__ = ["Progress", "RouteShare", "SourceProgress", "report_progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How much of a relation has come and how much of it is kept."""
+
+    name: str
+    n_arrived: int
+    n_stored: int
+    is_ended: bool
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteShare:
+    """What one signature sent to one module."""
+
+    signature: Signature
+    module: str
+    n_in: int
+    n_out: int
+    n_batches: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All of it at one moment. `n_probes` is the rows that went to any module."""
+
+    sources: tuple[SourceProgress, ...]
+    routes: tuple[RouteShare, ...]
+    n_driver_rows: int
+    n_decisions: int
+    ns_deciding: int
+    ns_indexing: int
+
+    @property
+    def n_probes(self) -> int:
+        return sum(share.n_in for share in self.routes)
+
+    @property
+    def ns_working(self) -> int:
+        """Time inside modules."""
+        return sum(share.ns for share in self.routes)
+
+
+def report_progress(
+    graph: Graph,
+    stems: Sequence[SteM],
+    routers: Sequence[Router],
+    n_arrived: Sequence[int],
+    ended: Sequence[bool],
+) -> Progress:
+    """Read the counters of an eddy."""
+    sources = tuple(
+        SourceProgress(relation.name, n_arrived[i], stems[i].store.n_rows, ended[i], stems[i].n_bytes)
+        for i, relation in enumerate(graph.relations)
+    )
+    totals: dict[tuple[Signature, str], list[int]] = {}
+    for router in routers:
+        for route in router.table.routes():
+            for i, step in enumerate(route.steps):
+                sums = totals.setdefault((route.signature, step.name), [0, 0, 0, 0])
+                counts = (route.n_in[i], route.n_out[i], route.n_runs[i], route.ns[i])
+                sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+    routes = tuple(RouteShare(*key, *sums) for key, sums in totals.items())
+    return Progress(
+        sources,
+        routes,
+        sum(router.n_driver_rows for router in routers),
+        sum(router.n_decisions for router in routers),
+        sum(router.ns_deciding for router in routers),
+        sum(router.ns_indexing for router in routers),
+    )

@@ -1,0 +1,147 @@
+"""What is to be computed: one select-project-join block, as facts without an order.
+
+A `Query` names its sources and states what must hold of a result row. It holds no plan: which source
+is read first, which join is tried next, are decisions of the eddy while it runs (Avnur and
+Hellerstein 2000, section 2; Raman et al. 2003, section 2). The four kinds of predicate differ only in
+what the engine can do with them:
+
+* `Selection`: reads one source. Cheap ones are applied as rows enter; expensive ones become modules.
+* `Equality`: `left = right`, each side an expression over one source. Answered by hash indexes.
+* `Filter`: anything else over two or more sources (inequalities, bands, predicates over three
+  sources). Checked as soon as a batch spans all its sources.
+* A false constant: `Query.never`, an empty answer whatever the data.
+
+Two sources with the same `table` are two roles of one relation (a self-join) and share one SteM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+import pyarrow as pa
+
+from eddies.core.expr import Expr
+
+__all__ = [
+    "Aggregate",
+    "Aggregation",
+    "Equality",
+    "Filter",
+    "MAX_SOURCES",
+    "Output",
+    "Query",
+    "Selection",
+    "Source",
+    "UserFunction",
+]
+
+MAX_SOURCES = 62  # masks are signed 64-bit integers wherever they meet a kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One role in FROM: `name` is the alias, `table` the relation it reads, `schema` the columns used.
+
+    `schema` holds only the columns the query needs; batches pushed for the table may have more.
+    """
+
+    name: str
+    table: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A predicate over one source. `expensive` makes it a module that the eddy orders."""
+
+    expr: Expr
+    expensive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """`left = right` over two different sources; both sides have type `type` (casts are explicit)."""
+
+    left: Expr
+    right: Expr
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A predicate over two or more sources that is not an `Equality`."""
+
+    expr: Expr
+    expensive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One projected column of the result."""
+
+    name: str
+    expr: Expr
+    type: pa.DataType
+
+
+AggregateFunction = OneOf["count_star", "count", "sum", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate column; `arg` is None for count(*). `type` is the type of the result."""
+
+    name: str
+    function: AggregateFunction
+    arg: Expr | None
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """Aggregation computed where the rows come out. With no `groups` there is one result row.
+
+    The answer has the columns `groups` then `aggregates`; `Query.output` is ignored.
+    """
+
+    groups: tuple[Output, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A registered function, named in expressions by `name`.
+
+    `function` takes and returns Arrow arrays (`arrow=True`) or plain Python values, one row a call.
+    It must be deterministic: a predicate on one source is evaluated at most once per stored row.
+    `expensive=False` declares it cheap, so that a selection using it runs as rows enter.
+    """
+
+    name: str
+    function: Callable[..., object]
+    returns: pa.DataType
+    arrow: bool = False
+    expensive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A select-project-join block. See the module docstring."""
+
+    sources: tuple[Source, ...]
+    selections: tuple[Selection, ...] = ()
+    equalities: tuple[Equality, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    output: tuple[Output, ...] = ()
+    aggregation: Aggregation | None = None
+    functions: tuple[UserFunction, ...] = ()
+    never: bool = False
+
+    def source_id(self, name: str) -> int:
+        """Position of source `name`; its bit in every mask is `1 << source_id`."""
+        for position, source in enumerate(self.sources):
+            if source.name == name:
+                return position
+        raise KeyError(name)

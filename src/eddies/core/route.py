@@ -1,0 +1,84 @@
+"""The route table: for every signature that occurs, where it may go and what is decided.
+
+The overhead study indexes an array by the signature bitmap (section 3.3); an array over all
+signatures is exponential in the number of sources, so entries are made when a batch first needs them
+and each points at its successors. A batch carries its `Route`, so routing it costs no look-up at all.
+
+A route also counts what went through it: these counters never decay and are what progress, traces and
+tests read. Policies keep their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eddies.core.lineage import Signature
+from eddies.core.policies.base import Fork
+
+if TYPE_CHECKING:
+    from eddies.core.module import Step
+
+__all__ = ["Expander", "Route", "RouteTable"]
+
+Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
+"""Works out the legal steps of a new route; `None` and no steps for a result."""
+
+
+class Route:
+    """One signature: legal steps, the decision in force, and counters for each step."""
+
+    __slots__ = (
+        "choice",
+        "epoch",
+        "fork",
+        "is_expanded",
+        "n_in",
+        "n_left",
+        "n_out",
+        "n_runs",
+        "ns",
+        "signature",
+        "steps",
+    )
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.is_expanded = False
+        self.fork: Fork | None = None
+        self.steps: list[Step] = []
+        self.choice = 0
+        self.n_left = 0  # rows the decision in force is still good for
+        self.epoch = -1  # period in which it was made
+        self.n_in: list[int] = []
+        self.n_out: list[int] = []
+        self.n_runs: list[int] = []
+        self.ns: list[int] = []
+
+
+class RouteTable:
+    """Routes by signature, made on demand."""
+
+    def __init__(self, expander: Expander) -> None:
+        self._expander = expander
+        self._routes: dict[Signature, Route] = {}
+        self.n_forks = 0
+
+    def route(self, signature: Signature) -> Route:
+        """The route of `signature`; its steps are worked out when a batch first takes it."""
+        route = self._routes.get(signature)
+        if route is None:
+            route = self._routes[signature] = Route(signature)
+        return route
+
+    def expand(self, route: Route) -> None:
+        """Work out the legal steps of `route`."""
+        route.fork, route.steps = self._expander(route, self)
+        n_steps = len(route.steps)
+        route.n_in, route.n_out = [0] * n_steps, [0] * n_steps
+        route.n_runs, route.ns = [0] * n_steps, [0] * n_steps
+        route.is_expanded = True
+
+    def routes(self) -> list[Route]:
+        """All routes that were taken so far."""
+        return [route for route in self._routes.values() if route.is_expanded]

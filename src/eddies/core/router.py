@@ -1,0 +1,184 @@
+"""The loop: take a batch, ask the policy, run the module, take what comes back.
+
+Depth first: everything that descends from one base batch is finished before the next base batch
+starts. What is not finished is a stack of paused steps (the overhead study's stack of active
+operators, section 3.3), so memory is bounded by the depth of a route and the size of a piece, and
+when the stack is empty nothing is in flight: a *safe point*.
+
+One router belongs to one thread. Several may share SteMs while nobody builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.clock import Clock
+from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
+from eddies.core.policies.base import RoutingPolicy
+from eddies.core.route import Route, RouteTable
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["Router"]
+
+_UNTIL_REOPTIMIZED = 2**62
+
+
+class Router:
+    """Routes one base batch at a time to completion.
+
+    Legal order of calls: `start` when idle, then `step` until it returns False.
+    """
+
+    def __init__(
+        self,
+        table: RouteTable,
+        policy: RoutingPolicy,
+        clock: Clock,
+        collect: Callable[[RoutedBatch], None],
+        reoptimize_every: int,
+        batch_rows: int,
+        events: EventSink | None,
+    ) -> None:
+        self.table = table
+        self.policy = policy
+        self.scratch = Scratch(batch_rows)
+        self._clock = clock
+        self._now = clock.now_ns
+        self._collect = collect
+        self._events = events
+        self._reoptimize_every = reoptimize_every
+        self._current: RoutedBatch | None = None
+        self._stack: list[Iterator[RoutedBatch]] = []
+        self._epoch = 0
+        self._n_since_reoptimized = 0
+        self.n_driver_rows = 0
+        self.n_decisions = 0
+        self.ns_deciding = 0
+        self.ns_indexing = 0
+
+    @property
+    def n_in_flight(self) -> int:
+        """Batches and paused steps not finished yet."""
+        return len(self._stack) + (self._current is not None)
+
+    def start(self, batch: RoutedBatch) -> None:
+        """Take up a base batch. Called at a safe point only."""
+        assert self.n_in_flight == 0, "safe points: a base batch may start only when none is in flight"
+        if self._n_since_reoptimized >= self._reoptimize_every:
+            self._reoptimize()
+        self._n_since_reoptimized += batch.n_rows
+        self.n_driver_rows += batch.n_rows
+        self._current = batch
+
+    def _reoptimize(self) -> None:
+        started = self._now()
+        self.policy.reoptimize()
+        self._epoch += 1
+        self._n_since_reoptimized = 0
+        elapsed = self._now() - started
+        self.ns_deciding += elapsed
+        if self._events is not None:
+            self._events.emit(Reoptimized(started, self.n_driver_rows, elapsed))
+
+    def step(self) -> bool:
+        """Run one step; False when nothing is in flight any more."""
+        batch = self._current
+        while batch is None:
+            if not self._stack:
+                return False
+            batch = next(self._stack[-1], None)
+            if batch is None:
+                self._stack.pop()
+        route = batch.route
+        if not route.is_expanded:
+            self.table.expand(route)
+        fork = route.fork
+        if fork is None:
+            self._current = None
+            self._collect(batch)
+            return True
+        policy = self.policy
+        if len(fork.candidates) == 1:
+            choice = 0
+        else:
+            if route.epoch != self._epoch or route.n_left <= 0 or policy.every_batch:
+                self._decide(route)
+            choice = route.choice
+            if batch.n_rows > route.n_left:
+                batch, rest = batch.split(route.n_left)
+                self._stack.append(iter((rest,)))
+            route.n_left -= batch.n_rows
+        self._current = self._run(batch, route, choice)
+        return True
+
+    def prepare_in_turn(self, first: int) -> None:
+        """Bring the indexes the current batch may need up to date, beginning with number `first`.
+
+        Threads that begin at different numbers build different indexes at the same time.
+        """
+        if self._current is None:
+            return
+        route = self._current.route
+        if not route.is_expanded:
+            self.table.expand(route)
+        for turn in range(len(route.steps)):
+            route.steps[(first + turn) % len(route.steps)].prepare(self.scratch)
+
+    def _decide(self, route: Route) -> None:
+        assert route.fork is not None
+        started = self._now()
+        decision = self.policy.choose(route.fork)
+        route.choice = decision.choice
+        route.n_left = _UNTIL_REOPTIMIZED if decision.n_rows is None else max(1, decision.n_rows)
+        route.epoch = self._epoch
+        self.n_decisions += 1
+        self.ns_deciding += self._now() - started
+
+    def _run(self, batch: RoutedBatch, route: Route, choice: int) -> RoutedBatch | None:
+        step = route.steps[choice]
+        n_in = batch.n_rows
+        try:
+            started = self._now()
+            n_indexed = step.prepare(self.scratch)
+            if n_indexed:
+                indexed = self._now()
+                self.ns_indexing += indexed - started
+                if self._events is not None:
+                    self._events.emit(Indexed(started, step.name, n_indexed, indexed - started))
+                started = indexed
+            out, more = step.run(batch, self.scratch)
+            elapsed = self._now() - started
+        except Exception as error:
+            error.add_note(f"while {n_in} rows went to module {step.name}")
+            raise
+        n_out = 0 if out is None else out.n_rows
+        self._count(route, choice, n_in, n_out, elapsed)
+        route.n_runs[choice] += 1
+        if more is not None:
+            self._stack.append(self._paused(more, route, choice))
+        return out
+
+    def _count(self, route: Route, choice: int, n_in: int, n_out: int, elapsed: int) -> None:
+        fork = route.fork
+        assert fork is not None
+        route.n_in[choice] += n_in
+        route.n_out[choice] += n_out
+        route.ns[choice] += elapsed
+        self.policy.observe(fork, choice, n_in, n_out, elapsed)
+        if self._events is not None:
+            name = fork.candidates[choice].name
+            self._events.emit(Routed(self._now(), route.signature, name, n_in, n_out, elapsed))
+
+    def _paused(
+        self, more: Iterator[RoutedBatch], route: Route, choice: int
+    ) -> Iterator[RoutedBatch]:
+        """The rest of a step that did not return everything at once."""
+        while True:
+            started = self._now()
+            batch = next(more, None)
+            elapsed = self._now() - started
+            self._count(route, choice, 0, 0 if batch is None else batch.n_rows, elapsed)
+            if batch is None:
+                return
+            yield batch

@@ -1,0 +1,1 @@
+"""What the eddy remembers: columns, row stores and the indexes over them."""

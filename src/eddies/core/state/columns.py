@@ -1,0 +1,503 @@
+"""Columns as the kernels need them: plain arrays, made from Arrow without copying where possible.
+
+A column can do three things: give its rows back as Arrow (`take`), give the 64-bit words of its rows
+for use as a join key (`words`), and grow (`append`). Four kinds cover every Arrow type:
+
+* `FixedColumn`: numbers, dates, timestamps, booleans; up to eight bytes a row.
+* `PairColumn`: 16-byte decimals.
+* `TextColumn`: strings and binary, as (address, length) of bytes that lie in the Arrow buffers the
+  rows came in. The buffers are kept, never copied, until rows are taken out.
+* `OpaqueColumn`: nested and exotic types, carried by Arrow itself; never a join key.
+
+A column made by `column_of` shares memory with its Arrow array; the first `append` moves it to memory
+of its own, that grows by doubling. Growing arrays are numpy's, which get huge pages and so halve the
+cost of random access; Arrow's buffers do not.
+
+Known limitations: at most 2**31 - 1 rows; a text column keeps whole buffers alive, so a few rows of a
+large batch hold all its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddies.core.kernels.gather import copy_bytes, gather, gather_pairs, offsets_of
+from eddies.core.kernels.words import mix_words, text_words
+from eddies.errors import EvaluationError
+
+__all__ = [
+    "Column",
+    "FixedColumn",
+    "OpaqueColumn",
+    "PairColumn",
+    "TextColumn",
+    "Words",
+    "column_of",
+    "empty_column",
+    "key_width",
+    "normal_type",
+]
+
+Ids = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Values = npt.NDArray[Any]  # the dtype varies by column type
+
+MAX_EXACT_DECIMAL = 18  # digits that fit into a signed 64-bit integer
+_MOST_TEXT_BYTES = 2**31 - 1
+_OPAQUE_RUNS = 8
+
+
+class Column(Protocol):
+    """One column of a block or a row store."""
+
+    type: pa.DataType
+
+    def __len__(self) -> int: ...
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        """The rows `ids` (all rows when None) as an Arrow array."""
+        ...
+
+    def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
+        """Key words of the rows `ids`, or of the rows `start:stop` when ids is None.
+
+        Words of NULL rows are unspecified; see `valid`.
+        """
+        ...
+
+    def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        """One byte a row, zero for NULL; None when no row of the column is NULL."""
+        ...
+
+    def append(self, other: Self, room: int) -> None:
+        """Add the rows of `other`; `room` is how many rows to make space for when growing."""
+        ...
+
+    def slice(self, start: int, n: int) -> Self:
+        """Rows `start:start+n`, sharing memory."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether equal words mean equal values."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory this column holds."""
+        ...
+
+
+def _grow(values: Values, used: int, more: int, room: int, per_row: int = 1) -> Values:
+    """An owned array with at least `used + more` rows of space, holding the first `used`."""
+    need = (used + more) * per_row
+    if values.flags.owndata and values.shape[0] >= need:
+        return values
+    larger = np.empty(max(need, room * per_row, 2 * values.shape[0]), dtype=values.dtype)
+    larger[: used * per_row] = values[: used * per_row]
+    return larger
+
+
+def _gathered(values: Values, ids: Ids) -> Values:
+    out = np.empty(ids.shape[0], dtype=values.dtype)
+    gather(values, ids, out)
+    return out
+
+
+class _Validity:
+    """NULLs of a column: nothing while there are none, then one byte a row."""
+
+    __slots__ = ("mask",)
+
+    def __init__(self, mask: Bytes | None) -> None:
+        self.mask = mask
+
+    def take(self, ids: Ids | None, start: int, stop: int) -> Bytes | None:
+        if self.mask is None:
+            return None
+        return self.mask[start:stop] if ids is None else _gathered(self.mask, ids)
+
+    def append(self, other: Bytes | None, used: int, more: int, room: int) -> None:
+        if self.mask is None:
+            if other is None:
+                return
+            self.mask = np.ones(max(used + more, room), dtype=np.uint8)
+        mask = _grow(self.mask, used, more, room)
+        mask[used : used + more] = 1 if other is None else other[:more]
+        self.mask = mask
+
+    def bitmap(self, ids: Ids | None, n: int) -> tuple[pa.Buffer | None, int]:
+        """Arrow's validity buffer for a taken array, and its number of NULLs."""
+        mask = self.take(ids, 0, n)
+        if mask is None:
+            return None, 0
+        n_nulls = int(n - np.count_nonzero(mask))
+        if n_nulls == 0:
+            return None, 0
+        return pa.py_buffer(np.packbits(mask, bitorder="little")), n_nulls
+
+
+class FixedColumn:
+    """Values of at most eight bytes, as unsigned integers of their width (see `_WIDTHS`)."""
+
+    __slots__ = ("_nulls", "_n", "_values", "type")
+
+    def __init__(self, type_: pa.DataType, values: Values, mask: Bytes | None, n: int) -> None:
+        self.type = type_
+        self._values = values
+        self._nulls = _Validity(mask)
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        n = self._n if ids is None else ids.shape[0]
+        values = self._values[:n] if ids is None else _gathered(self._values, ids)
+        bitmap, n_nulls = self._nulls.bitmap(ids, n)
+        if pa.types.is_boolean(self.type):
+            buffer = pa.py_buffer(np.packbits(values, bitorder="little"))
+        else:
+            buffer = pa.py_buffer(values)
+        return pa.Array.from_buffers(self.type, n, [bitmap, buffer], n_nulls)
+
+    def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
+        stop = self._n if stop is None else stop
+        values = self._values[start:stop] if ids is None else _gathered(self._values, ids)
+        if pa.types.is_floating(self.type):
+            return _float_words(values, self.type)
+        if values.dtype == np.uint64:
+            return values
+        signed = pa.types.is_signed_integer(self.type) or pa.types.is_date(self.type)
+        if signed or pa.types.is_time(self.type):
+            return values.view(f"i{values.itemsize}").astype(np.int64).view(np.uint64)
+        return values.astype(np.uint64)
+
+    def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        return self._nulls.take(ids, start, self._n if stop is None else stop)
+
+    def append(self, other: FixedColumn, room: int) -> None:
+        more = len(other)
+        self._values = _grow(self._values, self._n, more, room)
+        self._values[self._n : self._n + more] = other._values[:more]
+        self._nulls.append(other._nulls.mask, self._n, more, room)
+        self._n += more
+
+    def slice(self, start: int, n: int) -> FixedColumn:
+        mask = self._nulls.mask
+        return FixedColumn(
+            self.type,
+            self._values[start : start + n],
+            None if mask is None else mask[start : start + n],
+            n,
+        )
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def words_are_values(self) -> bool:
+        """Whether `words(None)` is the column's own memory, so that asking costs nothing."""
+        return self._values.dtype == np.uint64 and not pa.types.is_floating(self.type)
+
+    @property
+    def n_bytes(self) -> int:
+        return _owned_bytes(self._values, self._nulls.mask)
+
+
+class PairColumn:
+    """16-byte decimals as two words a row, low word first."""
+
+    __slots__ = ("_nulls", "_n", "_values", "type")
+
+    def __init__(self, type_: pa.DataType, values: Words, mask: Bytes | None, n: int) -> None:
+        self.type = type_
+        self._values = values
+        self._nulls = _Validity(mask)
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def _pairs(self, ids: Ids | None, start: int, stop: int) -> Words:
+        if ids is None:
+            return self._values[2 * start : 2 * stop]
+        out = np.empty(2 * ids.shape[0], dtype=np.uint64)
+        gather_pairs(self._values, ids, out)
+        return out
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        n = self._n if ids is None else ids.shape[0]
+        bitmap, n_nulls = self._nulls.bitmap(ids, n)
+        buffer = pa.py_buffer(self._pairs(ids, 0, n))
+        return pa.Array.from_buffers(self.type, n, [bitmap, buffer], n_nulls)
+
+    def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
+        pairs = self._pairs(ids, start, self._n if stop is None else stop)
+        low = pairs[0::2].copy()
+        if not self.exact:
+            mix_words(low, np.ascontiguousarray(pairs[1::2]))
+        return low
+
+    def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        return self._nulls.take(ids, start, self._n if stop is None else stop)
+
+    def halves(self, ids: Ids | None) -> tuple[Words, Words]:
+        """Low and high words, to compare values whose `words` are only hashes."""
+        pairs = self._pairs(ids, 0, self._n)
+        return np.ascontiguousarray(pairs[0::2]), np.ascontiguousarray(pairs[1::2])
+
+    def append(self, other: PairColumn, room: int) -> None:
+        more = len(other)
+        self._values = _grow(self._values, self._n, more, room, per_row=2)
+        self._values[2 * self._n : 2 * (self._n + more)] = other._values[: 2 * more]
+        self._nulls.append(other._nulls.mask, self._n, more, room)
+        self._n += more
+
+    def slice(self, start: int, n: int) -> PairColumn:
+        mask = self._nulls.mask
+        return PairColumn(
+            self.type,
+            self._values[2 * start : 2 * (start + n)],
+            None if mask is None else mask[start : start + n],
+            n,
+        )
+
+    @property
+    def exact(self) -> bool:
+        return int(self.type.precision) <= MAX_EXACT_DECIMAL
+
+    @property
+    def n_bytes(self) -> int:
+        return _owned_bytes(self._values, self._nulls.mask)
+
+
+class TextColumn:
+    """Byte strings as addresses and lengths into Arrow buffers that this column keeps alive."""
+
+    __slots__ = ("_addresses", "_buffers", "_lengths", "_n", "_n_text_bytes", "_nulls", "type")
+
+    def __init__(
+        self,
+        type_: pa.DataType,
+        addresses: npt.NDArray[np.int64],
+        lengths: Ids,
+        mask: Bytes | None,
+        buffers: list[pa.Buffer],
+    ) -> None:
+        self.type = type_
+        self._addresses = addresses
+        self._lengths = lengths
+        self._nulls = _Validity(mask)
+        self._buffers = buffers
+        self._n = lengths.shape[0]
+        self._n_text_bytes = int(lengths.sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self._n
+
+    def places(
+        self, ids: Ids | None, start: int = 0, stop: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], Ids]:
+        """Addresses and lengths of the rows; the bytes live as long as this column."""
+        if ids is None:
+            stop = self._n if stop is None else stop
+            return self._addresses[start:stop], self._lengths[start:stop]
+        addresses = _gathered(self._addresses.view(np.uint64), ids).view(np.int64)
+        return addresses, _gathered(self._lengths, ids)
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        addresses, lengths = self.places(ids)
+        n = lengths.shape[0]
+        offsets = np.empty(n + 1, dtype=np.int32)
+        total = offsets_of(lengths, offsets)
+        if total > _MOST_TEXT_BYTES:
+            raise EvaluationError(
+                f"{n} rows hold {total} bytes of text, more than one Arrow array can; "
+                "lower Options(batch_rows=...)"
+            )
+        content = np.empty(total, dtype=np.uint8)
+        copy_bytes(addresses, lengths, content)
+        bitmap, n_nulls = self._nulls.bitmap(ids, n)
+        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(content)]
+        return pa.Array.from_buffers(self.type, n, buffers, n_nulls)
+
+    def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
+        addresses, lengths = self.places(ids, start, stop)
+        words = np.empty(lengths.shape[0], dtype=np.uint64)
+        text_words(addresses, lengths, words)
+        return words
+
+    def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        return self._nulls.take(ids, start, self._n if stop is None else stop)
+
+    def append(self, other: TextColumn, room: int) -> None:
+        more = len(other)
+        self._addresses = _grow(self._addresses, self._n, more, room)
+        self._addresses[self._n : self._n + more] = other._addresses[:more]
+        self._lengths = _grow(self._lengths, self._n, more, room)
+        self._lengths[self._n : self._n + more] = other._lengths[:more]
+        self._nulls.append(other._nulls.mask, self._n, more, room)
+        known = {buffer.address for buffer in self._buffers[-1:]}
+        self._buffers += [buffer for buffer in other._buffers if buffer.address not in known]
+        self._n += more
+        self._n_text_bytes += other._n_text_bytes
+
+    def slice(self, start: int, n: int) -> TextColumn:
+        mask = self._nulls.mask
+        return TextColumn(
+            self.type,
+            self._addresses[start : start + n],
+            self._lengths[start : start + n],
+            None if mask is None else mask[start : start + n],
+            self._buffers,
+        )
+
+    @property
+    def exact(self) -> bool:
+        return False
+
+    @property
+    def n_bytes(self) -> int:
+        owned = _owned_bytes(self._addresses, self._nulls.mask) + _owned_bytes(self._lengths, None)
+        return owned + self._n_text_bytes
+
+
+class OpaqueColumn:
+    """Any Arrow type, kept as a few Arrow arrays that are merged as they multiply."""
+
+    __slots__ = ("_arrays", "type")
+
+    def __init__(self, type_: pa.DataType, arrays: list[pa.Array]) -> None:
+        self.type = type_
+        self._arrays = arrays
+
+    def __len__(self) -> int:
+        return sum(len(array) for array in self._arrays)
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        whole = pa.chunked_array(self._arrays, type=self.type)
+        taken = whole if ids is None else whole.take(pa.array(ids))
+        return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
+
+    def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
+        raise TypeError(f"{self.type} cannot be a join key")
+
+    def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        array = self.take(ids)
+        stop = len(array) if stop is None or ids is not None else stop
+        array = array.slice(start, stop - start) if ids is None else array
+        if array.null_count == 0:
+            return None
+        return np.asarray(pc.is_valid(array)).astype(np.uint8)
+
+    def append(self, other: OpaqueColumn, room: int) -> None:
+        self._arrays = self._arrays + [array for array in other._arrays if len(array)]
+        if len(self._arrays) > _OPAQUE_RUNS:
+            # Merge the younger half: each row is copied O(log n) times and takes stay cheap.
+            half = len(self._arrays) // 2
+            self._arrays = [*self._arrays[:half], pa.concat_arrays(self._arrays[half:])]
+
+    def slice(self, start: int, n: int) -> OpaqueColumn:
+        whole = pa.chunked_array(self._arrays, type=self.type).slice(start, n)
+        return OpaqueColumn(self.type, list(whole.chunks))
+
+    @property
+    def exact(self) -> bool:
+        return False
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays)
+
+
+def _owned_bytes(values: Values, mask: Bytes | None) -> int:
+    owned = values.nbytes if values.flags.owndata else 0
+    return owned + (mask.nbytes if mask is not None and mask.flags.owndata else 0)
+
+
+def _float_words(values: Values, type_: pa.DataType) -> Words:
+    """Bit patterns under SQL equality: -0.0 is 0.0, and every NaN is the same NaN."""
+    floats = values.view(f"f{values.itemsize}").astype(np.float64) + 0.0
+    floats[np.isnan(floats)] = np.nan
+    return floats.view(np.uint64)
+
+
+def normal_type(type_: pa.DataType) -> pa.DataType:
+    """The type a column is kept in: views and large offsets are plain, dictionaries are decoded."""
+    if pa.types.is_dictionary(type_):
+        return normal_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_decimal32(type_) or pa.types.is_decimal64(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    if pa.types.is_run_end_encoded(type_):
+        return normal_type(type_.value_type)
+    return type_
+
+
+def key_width(type_: pa.DataType) -> int:
+    """Bits an exact key of this type needs, for packing composite keys; 64 or more: not packed."""
+    if pa.types.is_boolean(type_):
+        return 8
+    if pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        return int(type_.bit_width)
+    return 64
+
+
+def _mask_of(array: pa.Array) -> Bytes | None:
+    if array.null_count == 0:
+        return None
+    return np.unpackbits(
+        np.frombuffer(array.buffers()[0], dtype=np.uint8),
+        count=array.offset + len(array),
+        bitorder="little",
+    )[array.offset :]
+
+
+def column_of(array: pa.Array) -> Column:
+    """The column of an Arrow array of a normal type, sharing its memory."""
+    type_, n, offset = array.type, len(array), array.offset
+    if pa.types.is_boolean(type_):
+        bits = np.frombuffer(array.buffers()[1], dtype=np.uint8)
+        values = np.unpackbits(bits, count=offset + n, bitorder="little")[offset:]
+        return FixedColumn(type_, values, _mask_of(array), n)
+    if pa.types.is_decimal128(type_):
+        pairs = np.frombuffer(array.buffers()[1], dtype=np.uint64)[2 * offset : 2 * (offset + n)]
+        return PairColumn(type_, pairs, _mask_of(array), n)
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return _text_column(array)
+    if pa.types.is_primitive(type_) and type_.bit_width in (8, 16, 32, 64):
+        dtype = np.dtype(f"u{type_.bit_width // 8}")
+        values = np.frombuffer(array.buffers()[1], dtype=dtype)[offset : offset + n]
+        return FixedColumn(type_, values, _mask_of(array), n)
+    return OpaqueColumn(type_, [array])
+
+
+def _text_column(array: pa.Array) -> TextColumn:
+    n, offset = len(array), array.offset
+    _, offset_buffer, content = array.buffers()
+    mask = _mask_of(array)
+    if n == 0 or content is None:
+        zeros = np.zeros(n, dtype=np.int64)
+        return TextColumn(array.type, zeros, np.zeros(n, dtype=np.int32), mask, [])
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[offset : offset + n + 1]
+    lengths = np.diff(offsets)
+    if mask is not None:
+        lengths = lengths * mask
+    addresses = offsets[:-1].astype(np.int64) + content.address
+    return TextColumn(array.type, addresses, lengths.astype(np.int32, copy=False), mask, [content])
+
+
+def empty_column(type_: pa.DataType) -> Column:
+    """A column without rows, to append to."""
+    return column_of(pa.array([], type=type_))

@@ -1,0 +1,149 @@
+"""An incremental hash index over some columns of a row store.
+
+The index is *lazy*: rows enter it when someone is about to probe (`catch_up`), not when they are
+stored. So a relation nobody probes is never indexed, and one that is complete before the first probe
+gets a table of the right size at once. NULL keys are never entered: NULL joins nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eddies.core.kernels.lines import (
+    ENTRIES,
+    WORDS_PER_LINE,
+    expand,
+    insert,
+    probe,
+    rehash,
+    skip_newer,
+)
+from eddies.core.state.columns import Ids, Words
+from eddies.core.state.keys import key_words
+from eddies.core.state.rows import RowStore
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["HashIndex", "PendingChains"]
+
+_MAX_LOAD = 0.5  # probes lose 15 % at 0.55 and half at 0.7
+_FEWEST_LINES = 16
+_INSERT_ROWS = 65_536
+
+
+@dataclass(slots=True)
+class PendingChains:
+    """Matches whose older duplicates have not been followed yet (a paused probe)."""
+
+    positions: Ids
+    rows: Ids
+
+
+def _aligned_zeros(n_words: int) -> Words:
+    """Zeroed words that start on a cache line."""
+    padded = np.zeros(n_words + WORDS_PER_LINE, dtype=np.uint64)
+    skip = (-padded.ctypes.data % 64) // 8
+    return padded[skip : skip + n_words]
+
+
+class HashIndex:
+    """Rows of `store` by the key in `columns`; `rows_with` restricts it to rows with that flag set.
+
+    Legal order of calls: `catch_up`, then any number of `probe` and `resume`, then again.
+    """
+
+    def __init__(self, store: RowStore, columns: Sequence[str], rows_with: str | None = None) -> None:
+        self._store = store
+        self.columns = tuple(columns)
+        self._flag = rows_with
+        self._table = _aligned_zeros(_FEWEST_LINES * WORDS_PER_LINE)
+        self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self.n_rows = 0  # rows of the store that were looked at
+        self.n_entered = 0
+        self.n_duplicates = 0
+
+    @property
+    def n_bytes(self) -> int:
+        return self._table.nbytes + self._chain.nbytes
+
+    def catch_up(self, scratch: Scratch) -> int:
+        """Enter the rows stored since the last call; returns how many there were."""
+        first, last = self.n_rows, self._store.n_rows
+        if first == last:
+            return 0
+        self._make_room(last - first, last)
+        scratch.reserve(min(_INSERT_ROWS, last - first))
+        columns = [self._store.column(name) for name in self.columns]
+        for start in range(first, last, _INSERT_ROWS):
+            stop = min(start + _INSERT_ROWS, last)
+            words, valid = key_words([(column, None) for column in columns], start, stop)
+            rows = np.arange(start, stop, dtype=np.int32)
+            if self._flag is not None:
+                chosen = self._store.column(self._flag).words(None, start, stop) != 0
+                valid = chosen if valid is None else chosen & (valid != 0)
+            if valid is not None:
+                keep = valid.astype(np.bool_)
+                words, rows = words[keep], rows[keep]
+            if rows.shape[0]:
+                self.n_duplicates += insert(words, rows, self._table, self._chain, scratch.homes)
+                self.n_entered += rows.shape[0]
+        self.n_rows = last
+        return last - first
+
+    def _make_room(self, n_more: int, n_rows: int) -> None:
+        if n_rows > self._chain.shape[0]:
+            chain = np.empty(max(n_rows, min(2 * self.n_rows, 2**31 - 1)), dtype=np.int32)
+            chain[: self.n_rows] = self._chain[: self.n_rows]
+            self._chain = chain
+        n_lines = self._table.shape[0] // WORDS_PER_LINE
+        n_keys = self.n_entered - self.n_duplicates + n_more
+        needed = n_lines
+        while n_keys > needed * ENTRIES * _MAX_LOAD:
+            needed *= 2
+        if needed > n_lines:
+            larger = _aligned_zeros(needed * WORDS_PER_LINE)
+            if self.n_entered:
+                rehash(self._table, larger)
+            self._table = larger
+
+    def probe(self, words: Words, limit: int, scratch: Scratch) -> tuple[int, PendingChains | None]:
+        """Matches with row ids below `limit`, left in `scratch.positions` and `scratch.rows`.
+
+        Returns how many there are, and the chains still to follow if they did not all fit; `resume`
+        goes on with those. The words of NULL keys must not be among `words`.
+        """
+        scratch.reserve(words.shape[0])
+        found = probe(
+            words, self._table, scratch.homes, scratch.leftovers, scratch.positions, scratch.rows
+        )
+        if limit < self.n_rows:
+            found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
+        if self.n_duplicates == 0:
+            return found, None
+        return self._follow(0, found, 0, scratch)
+
+    def resume(self, pending: PendingChains, scratch: Scratch) -> tuple[int, PendingChains | None]:
+        """The next matches of a paused probe."""
+        n = pending.rows.shape[0]
+        scratch.reserve(n)
+        scratch.positions[:n] = pending.positions
+        scratch.rows[:n] = pending.rows
+        return self._follow(0, n, n, scratch)
+
+    def _follow(
+        self, start: int, stop: int, already_out: int, scratch: Scratch
+    ) -> tuple[int, PendingChains | None]:
+        start, stop = expand(scratch.positions, scratch.rows, start, stop, self._chain)
+        pending = None
+        if start < stop:
+            pending = PendingChains(
+                scratch.positions[start:stop].copy(), scratch.rows[start:stop].copy()
+            )
+        found = stop - already_out
+        if already_out:
+            scratch.positions[:found] = scratch.positions[already_out:stop].copy()
+            scratch.rows[:found] = scratch.rows[already_out:stop].copy()
+        return found, pending

@@ -1,0 +1,79 @@
+"""Row stores and blocks: where the rows behind row ids are.
+
+A `Block` is a batch as it came in: the columns a source needs, without copies. A `RowStore` is the
+append-only memory of one relation; a row's id is its arrival number, so the store's length at some
+moment is a stamp: the rows present then are exactly those with a smaller id (see `exactly_once`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddies.core.state.columns import Column, column_of, empty_column
+from eddies.errors import SourceError
+
+__all__ = ["MAX_ROWS", "Block", "RowStore"]
+
+MAX_ROWS = 2**31 - 2  # row ids are int32, and row + 1 must be one too
+
+
+class Block:
+    """Rows of one batch. Row ids are positions in the block."""
+
+    __slots__ = ("_columns", "memo", "n_rows")
+
+    def __init__(self, columns: Mapping[str, Column], n_rows: int) -> None:
+        self._columns = dict(columns)
+        self.n_rows = n_rows
+        self.memo: dict[int, npt.NDArray[np.int8]] = {}
+
+    @classmethod
+    def from_arrow(cls, arrays: Mapping[str, pa.Array], n_rows: int) -> Block:
+        return cls({name: column_of(array) for name, array in arrays.items()}, n_rows)
+
+    def column(self, name: str) -> Column:
+        return self._columns[name]
+
+    def columns(self) -> Mapping[str, Column]:
+        return self._columns
+
+    def slice(self, start: int, n: int) -> Block:
+        """Rows `start:start+n`, sharing memory."""
+        parts = {name: column.slice(start, n) for name, column in self._columns.items()}
+        return Block(parts, n)
+
+
+class RowStore:
+    """Append-only rows of one relation."""
+
+    __slots__ = ("_columns", "_room", "memo", "n_rows", "name")
+
+    def __init__(self, name: str, schema: pa.Schema, expected_rows: int = 0) -> None:
+        self.name = name
+        self.n_rows = 0
+        self._columns = {field.name: empty_column(field.type) for field in schema}
+        self._room = expected_rows
+        self.memo: dict[int, npt.NDArray[np.int8]] = {}
+
+    def append(self, block: Block) -> None:
+        """Add the rows of `block`; their ids are the next `block.n_rows` numbers."""
+        if self.n_rows + block.n_rows > MAX_ROWS:
+            raise SourceError(
+                f"relation {self.name!r} has more than {MAX_ROWS} rows in one eddy; "
+                "split the query into more cells"
+            )
+        for name, column in self._columns.items():
+            column.append(block.column(name), self._room)
+        self.n_rows += block.n_rows
+
+    def column(self, name: str) -> Column:
+        return self._columns[name]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory held by the rows."""
+        return sum(column.n_bytes for column in self._columns.values())

@@ -1,0 +1,1 @@
+"""Hosts run eddies: they fetch rows, push them in and hand results on."""

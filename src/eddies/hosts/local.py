@@ -1,0 +1,173 @@
+"""The local host: one eddy in this process, without Spark. For tests, figures and small data.
+
+    for batch in run(query, {"fact": fact, "dim": dim}): ...
+    table = sql("SELECT ... FROM fact, dim WHERE ...", {"fact": fact, "dim": dim})
+
+Sources are pyarrow tables, readers, iterables of batches, or `eddies.sources` arrivals that can be
+late or slow. When sizes are known and everything is there at once, small sources are read first and
+the largest last: then it is never stored, and results come as it streams by. With `interleave=True`,
+or when sources take their time, batches are pushed as they arrive, one source after the other.
+
+While nothing is due, the eddy works off what it has; when it has nothing either, the host sleeps on
+the injected clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+
+from eddies.core.clock import Clock, RealClock
+from eddies.core.eddy import Eddy
+from eddies.core.events import EventSink
+from eddies.core.options import Options
+from eddies.core.policies.base import RoutingPolicy
+from eddies.core.query import Query, UserFunction
+from eddies.errors import SourceError, UnsupportedError
+from eddies.sources import Arrivals, arrivals_of
+from eddies.sources.simulated import NEVER_NS
+
+__all__ = ["LocalRun", "run", "sql"]
+
+DEFAULT_STALL_TIMEOUT_S = 300.0
+
+
+class LocalRun:
+    """One query under way: an iterator of result batches. `eddy` may be inspected at any time."""
+
+    def __init__(
+        self,
+        query: Query,
+        tables: Mapping[str, object],
+        options: Options | None = None,
+        *,
+        clock: Clock | None = None,
+        events: EventSink | None = None,
+        policy: RoutingPolicy | None = None,
+        interleave: bool = False,
+        stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
+    ) -> None:
+        options = options or Options()
+        self._clock = clock or RealClock()
+        self._stall_timeout_ns = int(stall_timeout_s * 1e9)
+        self._interleave = interleave
+        names = list(dict.fromkeys(source.table for source in query.sources))
+        for name in names:
+            if name not in tables:
+                known = ", ".join(sorted(tables)) or "none"
+                raise SourceError(f"the query reads {name!r}, but the tables given are: {known}")
+        self._arrivals: dict[str, Arrivals] = {
+            name: arrivals_of(name, tables[name], options.batch_rows) for name in names
+        }
+        sizes = {name: arrivals.n_rows for name, arrivals in self._arrivals.items()}
+        self.eddy = Eddy(
+            query,
+            options,
+            clock=self._clock,
+            events=events,
+            policy=policy,
+            expected_rows={name: n for name, n in sizes.items() if n is not None},
+        )
+        self.schema = self.eddy.output.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches()
+        finally:
+            self.eddy.close()
+
+    def table(self) -> pa.Table:
+        """The whole answer."""
+        return pa.Table.from_batches(list(self), schema=self.schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        eddy = self.eddy
+        started_ns = self._clock.now_ns()
+        waiting = self._reading_order()
+        while waiting:
+            now_ns = self._clock.now_ns() - started_ns
+            name = self._next_due(waiting, now_ns)
+            if name is not None:
+                self._deliver(name, waiting)
+                while (rows := eddy.poll()) is not None:
+                    yield rows
+                    if self._anything_due(waiting, self._clock.now_ns() - started_ns):
+                        break
+                continue
+            self._sleep(waiting, started_ns, now_ns)
+        while (rows := eddy.poll()) is not None:
+            yield rows
+
+    def _reading_order(self) -> list[str]:
+        """Ends without rows at once; small relations first, unless arrivals are to be interleaved."""
+        names = list(self._arrivals)
+        for name in names:
+            if self._arrivals[name].due_ns() is None:
+                self.eddy.end(name)
+        names = [name for name in names if self._arrivals[name].due_ns() is not None]
+        sizes = [self._arrivals[name].n_rows for name in names]
+        if not self._interleave and None not in sizes:
+            names.sort(key=lambda name: self._arrivals[name].n_rows or 0)
+        return names
+
+    def _next_due(self, waiting: list[str], now_ns: int) -> str | None:
+        for name in waiting:
+            due_ns = self._arrivals[name].due_ns()
+            if due_ns is not None and due_ns <= now_ns:
+                return name
+        return None
+
+    def _anything_due(self, waiting: list[str], now_ns: int) -> bool:
+        return self._next_due(waiting, now_ns) is not None
+
+    def _deliver(self, name: str, waiting: list[str]) -> None:
+        """Push what is due of a source, and its end if that was the last of it."""
+        arrivals = self._arrivals[name]
+        self.eddy.push(name, arrivals.take())
+        if self._interleave:
+            waiting.append(waiting.pop(waiting.index(name)))
+        if arrivals.due_ns() is None:
+            waiting.remove(name)
+            self.eddy.end(name)
+
+    def _sleep(self, waiting: list[str], started_ns: int, now_ns: int) -> None:
+        due = {name: self._arrivals[name].due_ns() or 0 for name in waiting}
+        next_ns = min(due.values())
+        if next_ns - now_ns > self._stall_timeout_ns or next_ns >= NEVER_NS:
+            self._clock.sleep_until_ns(started_ns + now_ns + self._stall_timeout_ns)
+            late = ", ".join(sorted(due))
+            raise SourceError(
+                f"nothing came from {late} for {self._stall_timeout_ns / 1e9:g} s; the answer is "
+                "incomplete. Repair the source or allow a longer stall_timeout_s"
+            )
+        self._clock.sleep_until_ns(started_ns + next_ns)
+
+
+def run(
+    query: Query, tables: Mapping[str, object], options: Options | None = None, **settings: object
+) -> LocalRun:
+    """Start `query` over `tables` (by relation name). See `LocalRun` for the settings."""
+    return LocalRun(query, tables, options, **settings)  # type: ignore[arg-type]
+
+
+def sql(
+    text: str,
+    tables: Mapping[str, object],
+    options: Options | None = None,
+    *,
+    functions: Iterable[UserFunction] = (),
+    **settings: object,
+) -> pa.Table:
+    """The answer to an SQL text of one select-project-join block (and plain aggregates on it)."""
+    from eddies.sql import plan
+
+    schemas = {name: arrivals_of(name, source, 1 << 16).schema for name, source in tables.items()}
+    planned = plan(text, schemas, functions, aggregate=True)
+    if planned.above is not None or len(planned.blocks) != 1:
+        raise UnsupportedError(
+            "this query needs a layer above the eddy, which the local host does not have: "
+            + "; ".join(planned.reasons)
+            + ". Run it through Spark"
+        )
+    return run(planned.blocks[0].query, {**tables, **planned.constants}, options, **settings).table()

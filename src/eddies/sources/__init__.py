@@ -1,0 +1,8 @@
+"""Where rows come from: access methods over the world, as the hosts see them."""
+
+from __future__ import annotations
+
+from eddies.sources.arrivals import Arrivals, Batches, InMemory, arrivals_of
+from eddies.sources.simulated import Simulated
+
+__all__ = ["Arrivals", "Batches", "InMemory", "Simulated", "arrivals_of"]
