@@ -12,9 +12,10 @@ figures over all signatures, faded by rows seen, replaced when a run contradicts
 
 *Exploration* is paid from an account. It earns `EXPLORED_SHARE` of all measured time, and pays for
 every slice of rows that was sent another way than the best known one: what the slice cost more than
-it would have, never less than a quarter of its time. Modules never met are tried before anything
-else, on 1, 32 and 1024 rows, the next step only if the last one was quick: a module may sleep for
-seconds. A slow first step is repeated once; it may have been the first call that was slow.
+it would have, never less than a quarter of its time, and the fixed price of its runs. Modules never
+met are tried before anything else, on 1, 32 and 1024 rows, the next step only if the last one was
+quick: a module may sleep for seconds. A slow first step is repeated once; it may have been the
+first call that was slow.
 
 *Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
 as the fork has seen before, so that the first batch is not lost to the first impression.
@@ -37,26 +38,32 @@ from eddies.core.policies.measure import without_cross
 __all__ = ["EXPLORED_SHARE", "LOAN_NS", "LOOKAHEAD", "QUICK_NS", "AutoPolicy"]
 
 EXPLORED_SHARE = 0.01  # of measured time: earned by the account that pays for exploration
-LOAN_NS = 1_000_000.0  # what the account starts with: 1 ms, a few slices of a usual SteM
+LOAN_NS = 100_000.0  # what the account starts with: some slices of a usual SteM
 SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge
 TRIAL_ROWS = (1, 32, 1024)  # first steps with an unknown module
 QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows, so at most 32 ms
+VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
 TRIAL_RESULTS = 8192.0  # most rows a step should return: a fan-out is known after the second step
 SLICE_ROWS = 512  # of later exploration; a selectivity within 4 percentage points
 MIN_SLICE_ROWS = 64  # below, a run costs more than its rows...
 DEAR_NS = 50_000.0  # ...unless a row costs as much as a run
 STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new look
 CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a part of a batch only
-FIRST_ROWS = 1024  # of the first decision at a fork
+FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
+GROWTH = 3  # ...so many times the rows seen
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 
 
 class _Slice(NamedTuple):
-    """Rows sent to explore: what the modules they should have met first keep and cost per row."""
+    """Rows sent to explore.
+
+    What the modules they should have met first keep and cost per row, and the fixed price of runs.
+    """
 
     n_rows: int
     kept: float
     saved_ns: float
+    price_ns: float
 
 
 class _Trial:
@@ -82,8 +89,9 @@ class AutoPolicy:
     contradicted.
     Decides: once per fork and re-optimization, and after every slice.
     Worst case: a shift costs one re-optimization period in the old order if it shows in a module
-    that is used, else until the account can pay a slice for the module that improved, which is a
-    few periods. If things change faster than that, the order is that of the average.
+    that is used. If only an unused module improved, it is found when the account can pay a slice: a
+    few periods, or a dozen if a period is so little work that the runs of a slice are a part of it.
+    If things change as fast as decisions, up to half as much again as the best fixed order.
     """
 
     every_batch = False
@@ -151,7 +159,7 @@ class AutoPolicy:
             if decision is not None:
                 return decision
         if place.n_rows < CAUTIOUS_ROWS:
-            return Decision(best, max(FIRST_ROWS, place.n_rows))
+            return Decision(best, max(FIRST_ROWS, GROWTH * place.n_rows))
         return Decision(best)
 
     @property
@@ -175,11 +183,11 @@ class AutoPolicy:
                 trial.elapsed_ns = elapsed_ns
             explored = self._slices.get(evidence)
             if explored is not None and n_in:
-                # Its other modules still see what the slice returns, and would have kept part of
-                # it.
+                # The modules it jumped over would have spared it some rows, and are spared some.
                 part = min(1.0, explored.n_rows / n_in)
                 extra_ns = elapsed_ns * (1.0 - explored.kept) - (n_in - n_out) * explored.saved_ns
                 self._account_ns -= part * max(extra_ns, 0.25 * elapsed_ns)
+                self._account_ns -= part * explored.price_ns
         most_ns = max(self._loan_ns, SAVED_SHARE * share * self._ledger.elapsed_ns)
         self._account_ns = min(self._account_ns, most_ns)
 
@@ -196,6 +204,8 @@ class AutoPolicy:
                 trial.step = len(TRIAL_ROWS)
                 return 0
             trial.step = max(trial.step - 1, 0)
+        elif trial.step == 1 and trial.elapsed_ns < VERY_QUICK_NS:
+            trial.step = 2
         n_rows = TRIAL_ROWS[trial.step]
         estimate = self._ledger.estimate(evidence)
         if estimate is not None and estimate.selectivity * n_rows > TRIAL_RESULTS:
@@ -245,6 +255,7 @@ class AutoPolicy:
         """A slice for the stalest candidate that the account can pay, or None."""
         now = self._ledger.n_driver_rows
         kept, saved_ns = 1.0, 0.0
+        price_ns = self._ledger.run_price_ns * len(ranked)  # a slice is a batch of its own
         chosen: tuple[float, int, _Slice] | None = None
         for _, i, estimate in ranked:
             known = evidence[i]
@@ -256,10 +267,10 @@ class AutoPolicy:
                     estimate.cost_ns * (1.0 - kept) - (1.0 - estimate.selectivity) * saved_ns,
                     0.25 * estimate.cost_ns,
                 )
-                n_rows = int(min(SLICE_ROWS, self._account_ns / extra_ns))
+                n_rows = int(min(SLICE_ROWS, (self._account_ns - price_ns) / extra_ns))
                 least = 1 if estimate.cost_ns > DEAR_NS else MIN_SLICE_ROWS
                 if n_rows >= least and (chosen is None or age > chosen[0]):
-                    chosen = (age, i, _Slice(n_rows, kept, saved_ns))
+                    chosen = (age, i, _Slice(n_rows, kept, saved_ns, price_ns))
             saved_ns += kept * estimate.cost_ns
             kept *= min(estimate.selectivity, 1.0)
         if chosen is None:

@@ -81,6 +81,7 @@ class Evidence:
         "at_rows",
         "elapsed_ns",
         "is_stale",
+        "is_touched",
         "module",
         "n_in",
         "n_out",
@@ -101,6 +102,7 @@ class Evidence:
         self._reset()
 
     def _reset(self) -> None:
+        self.is_touched = False
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
         self.short_runs = self.short_in = self.short_ns = 0
 
@@ -135,18 +137,21 @@ class Ledger:
         self._touched: list[Evidence] = []
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """Sum up one run."""
+        """Sum up one run, or with no rows in, what a run returned later."""
         key = (fork.signature, fork.candidates[choice].module)
         try:
             evidence = self._evidence[key]
         except KeyError:
             evidence = self.evidence(*key)
-        if not evidence.n_runs:
+        if not evidence.is_touched:
+            evidence.is_touched = True
             self._touched.append(evidence)
-        evidence.n_runs += 1
-        evidence.n_in += n_in
         evidence.n_out += n_out
         evidence.elapsed_ns += elapsed_ns
+        if not n_in:
+            return
+        evidence.n_runs += 1
+        evidence.n_in += n_in
         if n_in < SHORT_ROWS:
             evidence.short_runs += 1
             evidence.short_in += n_in
@@ -185,6 +190,10 @@ class Ledger:
             runs.append((evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns))
             if evidence.n_in:
                 self._absorb(evidence)
+            else:
+                for tally in (evidence.past, evidence.module.total):
+                    tally.n_out += evidence.n_out
+                    tally.elapsed_ns += evidence.elapsed_ns
             evidence._reset()
         return runs
 
@@ -210,7 +219,10 @@ class Ledger:
         )
 
     def refresh_run_price(self) -> None:
-        """Learn the fixed price of a run: the median over the modules that show one."""
+        """Learn the fixed price of a run: the median over the modules that show one.
+
+        The lower of two: a price too low delays a discovery, one too high makes a bad module good.
+        """
         prices = []
         for module in self._modules.values():
             short, long = module.short, module.long
@@ -220,7 +232,7 @@ class Ledger:
             if runs_per_row > 0.0:
                 prices.append((short.cost_ns - long.cost_ns) / runs_per_row)
         if prices:
-            self.run_price_ns = max(0.0, sorted(prices)[len(prices) // 2])
+            self.run_price_ns = max(0.0, sorted(prices)[(len(prices) - 1) // 2])
 
     def _cost_ns(self, tally: Tally) -> float:
         # At least a fifth of the time is the rows': a wrong price must not make a module free.
@@ -238,6 +250,10 @@ class Ledger:
         if past.n_in and self._is_contradicted(evidence):
             past.clear()
             module.fade(0.05)
+            # Short runs of the past and long ones of the present would make a price out of the
+            # shift.
+            module.short.clear()
+            module.long.clear()
             for other in module.evidence:
                 if other.past.n_in > DOUBTED_ROWS:
                     other.past.fade(DOUBTED_ROWS / other.past.n_in)

@@ -59,13 +59,12 @@ class LotteryPolicy:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """`n_in` tickets earned, `n_out` paid."""
-        if n_in:
-            module = fork.candidates[choice].module
-            tally = self._tallies.get(module)
-            if tally is None:
-                tally = self._tallies[module] = Tally()
-            tally.add(n_in, n_out, elapsed_ns)
-            self._all.add(n_in, n_out, elapsed_ns)
+        module = fork.candidates[choice].module
+        tally = self._tallies.get(module)
+        if tally is None:
+            tally = self._tallies[module] = Tally()
+        tally.add(n_in, n_out, elapsed_ns)
+        self._all.add(n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
         """Tickets are never taken away."""

@@ -59,8 +59,6 @@ class LotteryWindowPolicy:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Tickets go to escrow; a full window is banked."""
-        if not n_in:
-            return
         module = fork.candidates[choice].module
         tally = self._escrow.get(module)
         if tally is None:
@@ -84,5 +82,7 @@ class LotteryWindowPolicy:
 
     def _recent_cost_ns(self, module: int) -> float | None:
         """Of this window as soon as there is one run in it, so that a stalling module is seen."""
-        tally = self._escrow.get(module) or self._banked.get(module)
-        return tally.cost_ns if tally else None
+        for tally in (self._escrow.get(module), self._banked.get(module)):
+            if tally is not None and tally.n_in:
+                return tally.cost_ns
+        return None

@@ -29,8 +29,8 @@ class Tally:
         self.elapsed_ns = 0.0
 
     def add(self, n_in: float, n_out: float, elapsed_ns: float) -> None:
-        """One run."""
-        self.n_runs += 1.0
+        """One run; with no rows in, the rest of a run that did not return everything at once."""
+        self.n_runs += n_in > 0
         self.n_in += n_in
         self.n_out += n_out
         self.elapsed_ns += elapsed_ns

@@ -45,12 +45,11 @@ class NaivePolicy:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Adds to the speed of the module."""
-        if n_in:
-            module = fork.candidates[choice].module
-            tally = self._tallies.get(module)
-            if tally is None:
-                tally = self._tallies[module] = Tally()
-            tally.add(n_in, n_out, elapsed_ns)
+        module = fork.candidates[choice].module
+        tally = self._tallies.get(module)
+        if tally is None:
+            tally = self._tallies[module] = Tally()
+        tally.add(n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
         """Halves the weight of the past."""

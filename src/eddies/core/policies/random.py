@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import random
+# Not `import random`: once this module is loaded, `random` in the package's __init__ means this
+# module, and `random.Random` there must still be the generator.
+from random import Random
 
 from eddies.core.policies.base import Decision, Fork
 
@@ -21,7 +23,7 @@ class RandomPolicy:
 
     every_batch = True
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: Random) -> None:
         self._rng = rng
 
     def choose(self, fork: Fork) -> Decision:

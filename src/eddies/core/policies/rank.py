@@ -46,12 +46,11 @@ class RankPolicy:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Adds to the module's figures at this signature."""
-        if n_in:
-            key = (fork.signature, fork.candidates[choice].module)
-            tally = self._tallies.get(key)
-            if tally is None:
-                tally = self._tallies[key] = Tally()
-            tally.add(n_in, n_out, elapsed_ns)
+        key = (fork.signature, fork.candidates[choice].module)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally()
+        tally.add(n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
         """Halves the weight of the past."""

@@ -1,0 +1,228 @@
+"""The default policy is never much worse than the best fixed order: shown by simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from eddies.core.lineage import Signature
+from eddies.core.policies import Candidate, Fork
+from eddies.core.policies.auto import EXPLORED_SHARE, LOAN_NS, AutoPolicy
+from eddies.core.policies.evidence import Ledger
+from tests.unit.routing_simulator import (
+    PERIOD,
+    Module,
+    Outcome,
+    World,
+    best_cost,
+    legal_orders,
+    order_cost,
+)
+
+
+def simulate(
+    modules: list[Module], n_periods: int, *, seed: int = 1, jitter: float = 0.1
+) -> Outcome:
+    world = World(modules, AutoPolicy(random.Random(seed)), seed=seed, jitter=jitter)
+    return world.run(n_periods * PERIOD)
+
+
+def ideal(modules: list[Module], first: int, last: int) -> float:
+    """Cost of the periods if each had its best order."""
+    return sum(best_cost(modules, p * PERIOD) for p in range(first, last)) * PERIOD
+
+
+def best_fixed(modules: list[Module], n_periods: int) -> float:
+    return PERIOD * min(
+        sum(order_cost(modules, order, p * PERIOD) for p in range(n_periods))
+        for order in legal_orders(modules)
+    )
+
+
+def before_after(before: float, after: float, period: int = 20):
+    return lambda t: before if t < period * PERIOD else after
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_near_the_best_fixed_order(seed: int) -> None:
+    draw = random.Random(seed)
+    modules = [
+        Module(
+            draw.choice([draw.uniform(0.01, 1), draw.uniform(0.01, 1), draw.uniform(1, 4)]),
+            math.exp(draw.uniform(math.log(3), math.log(300))),
+        )
+        for _ in range(draw.randint(3, 6))
+    ]
+    outcome = simulate(modules, 40, seed=seed)
+    assert outcome.cost <= 1.05 * ideal(modules, 0, 40)
+    assert sum(outcome.cost_by_period[2:]) <= 1.03 * ideal(modules, 2, 40)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_near_the_best_order_of_each_phase(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def phases(values: list[float]):
+        return lambda t: values[t // (20 * PERIOD) % 3]
+
+    modules = [
+        Module(
+            phases([draw.uniform(0.01, 1.5) for _ in range(3)]),
+            phases([math.exp(draw.uniform(2, 5)) for _ in range(3)]),
+        )
+        for _ in range(draw.randint(2, 5))
+    ]
+    outcome = simulate(modules, 60, seed=seed)
+    assert outcome.cost <= 1.10 * ideal(modules, 0, 60)
+    for start in (0, 20, 40):  # one period in the old order, then the new one
+        settled = sum(outcome.cost_by_period[start + 2 : start + 20])
+        assert settled <= 1.05 * ideal(modules, start + 2, start + 20)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        [Module(0.5, 10), Module(before_after(1.0, 0.01), 10), Module(0.9, 10)],
+        [Module(0.5, 10), Module(0.5, before_after(200, 1)), Module(0.5, 20)],
+    ],
+    ids=["selectivity", "cost"],
+)
+def test_finds_a_module_that_improved_unused(modules: list[Module]) -> None:
+    outcome = simulate(modules, 40)
+    assert sum(outcome.cost_by_period[23:]) <= 1.05 * ideal(modules, 23, 40)
+
+
+def test_sees_through_a_chain() -> None:
+    modules = [Module(0.9, 10), Module(2.0, 10), Module(0.01, 10, needs=(1,))]
+    outcome = simulate(modules, 20)
+    assert outcome.rows_by_first[1] > 0.95 * 20 * PERIOD
+    assert outcome.cost <= 1.05 * ideal(modules, 0, 20)
+
+
+def test_sees_through_a_longer_chain() -> None:
+    modules = [
+        Module(0.9, 100),
+        Module(2.0, 10),
+        Module(2.0, 10, needs=(1,)),
+        Module(0.01, 10, needs=(2,)),
+    ]
+    outcome = simulate(modules, 20)
+    assert outcome.rows_by_first[1] > 0.95 * 20 * PERIOD
+    assert outcome.cost <= 1.05 * ideal(modules, 0, 20)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        [Module(0.9, 10), Module(50, 100), Module(0.5, 10)],
+        [Module(0.02, 10), Module(20, 10)],
+        [Module(0.05, 5)] + [Module(0.9, 100) for _ in range(4)],
+    ],
+    ids=["fan-out", "extremes", "many bad"],
+)
+def test_exploration_keeps_its_budget(modules: list[Module]) -> None:
+    n_periods = 60
+    outcome = simulate(modules, n_periods, jitter=0.0)
+    least = ideal(modules, 0, n_periods)
+    trials = 1057 * sum(
+        order_cost(modules, (m, *(k for k in range(len(modules)) if k != m)))
+        for m in range(len(modules))
+    )
+    sampling = 0.005 * least  # the world draws its rows
+    # Twice the share: what a slice costs is known when it is over, from estimates of the rest.
+    assert outcome.cost - least <= 2 * EXPLORED_SHARE * least + LOAN_NS + trials + sampling
+
+
+def test_the_account_runs_dry_without_exploration_share() -> None:
+    modules = [Module(0.5, 10), Module(0.9, 10), Module(0.95, 10)]
+    policy = AutoPolicy(random.Random(1), explored_share=0.0, loan_ns=0.0)
+    world = World(modules, policy)
+    world.run(10 * PERIOD)
+    before = dict(world.outcome.rows_by_first)
+    world.run(30 * PERIOD)
+    assert world.outcome.rows_by_first[0] - before[0] == 30 * PERIOD
+    assert policy.account_ns <= 0
+
+
+@pytest.mark.parametrize("high", [0.9, 5.0])
+def test_worst_case_is_bounded(high: float) -> None:
+    """Figures that change with every decision: learning cannot help, and may not hurt much."""
+    modules = [
+        Module(lambda t: 0.1 if t // PERIOD % 2 else high, 10),
+        Module(lambda t: high if t // PERIOD % 2 else 0.1, 10),
+    ]
+    assert simulate(modules, 60).cost <= 1.5 * best_fixed(modules, 60)
+
+
+def test_rows_one_by_one_with_noisy_times() -> None:
+    modules = [Module(s, 0.0, run_price=5000) for s in (0.5, 0.2, 0.8)]
+    policy = AutoPolicy(random.Random(1))
+    outcome = World(modules, policy, seed=2, jitter=1.0).run(40_000, batch_rows=1)
+    assert outcome.rows_by_first[1] >= 0.9 * 40_000
+
+
+def test_a_module_that_sleeps_is_tried_on_two_rows() -> None:
+    modules = [Module(0.5, 5e9), Module(0.01, 10), Module(0.5, 10)]
+    outcome = simulate(modules, 2)
+    assert outcome.rows_by_first[0] <= 2
+    assert outcome.cost <= 1.1 * ideal(modules, 0, 2)
+
+
+def test_frequent_reoptimization_does_not_forget() -> None:
+    modules = [Module(0.5, 10), Module(0.3, 10), Module(0.9, 10)]
+    world = World(modules, AutoPolicy(random.Random(1)), seed=1)
+    outcome = world.run(10 * PERIOD, batch_rows=256, reoptimize_every=256)
+    assert outcome.cost <= 1.05 * ideal(modules, 0, 10)
+
+
+def test_the_price_of_a_run_is_not_the_rows() -> None:
+    """A slice pays its run with few rows; the better module must not look dear for that."""
+    modules = [
+        Module(0.5, 6, run_price=15_000),
+        Module(before_after(1.0, 0.4), 6, run_price=15_000),
+    ]
+    world = World(modules, AutoPolicy(random.Random(1)), seed=1, jitter=0.1)
+    world.run(50 * PERIOD)  # a period is 0.6 ms of work: the account needs many to pay a slice
+    before = world.outcome.rows_by_first[1]
+    world.run(10 * PERIOD)
+    assert world.outcome.rows_by_first[1] - before > 0.9 * 10 * PERIOD
+
+
+def test_a_shift_of_cost_is_not_taken_for_the_price_of_runs() -> None:
+    """Short runs before a shift and long ones after it looked like a price of 50 us a run."""
+    fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
+    ledger = Ledger()
+    for n_rows, cost, kept in ((512, 148, 3), (512, 148, 3), (65_536, 50, 16), (65_536, 50, 16)):
+        ledger.observe(fork, 0, n_rows, n_rows // kept, n_rows * cost)
+        ledger.absorb()
+    ledger.refresh_run_price()
+    assert ledger.run_price_ns == 0.0
+
+
+def test_the_price_of_runs_is_learned_from_short_and_long_ones() -> None:
+    fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
+    ledger = Ledger()
+    for n_rows in (65_536, 512, 65_536, 512):
+        ledger.observe(fork, 0, n_rows, n_rows // 2, n_rows * 20 + 9000)
+        ledger.absorb()
+    ledger.refresh_run_price()
+    assert ledger.run_price_ns == pytest.approx(9000, rel=0.01)
+
+
+def test_forks_of_one_signature_may_differ_in_candidates() -> None:
+    """A host with queues shows only the modules with room; what was learned is shared."""
+    three = tuple(Candidate(m, f"stem:s{m}", "probe") for m in range(3))
+    ends = tuple(Signature(1, 1 << m) for m in range(3))
+    wide = Fork(0, Signature(1), three, ends)
+    narrow = Fork(0, Signature(1), three[1:], ends[1:])
+    policy = AutoPolicy(random.Random(1), explored_share=0.0, loan_ns=0.0)
+    for _ in range(12):
+        decision = policy.choose(wide)
+        n_rows = decision.n_rows or 4096
+        policy.observe(
+            wide, decision.choice, n_rows, n_rows * (1, 9, 4)[decision.choice] // 10, n_rows * 10
+        )
+    assert policy.choose(wide).choice == 0
+    assert narrow.candidates[policy.choose(narrow).choice].module == 2
