@@ -1,0 +1,139 @@
+"""One block in the making: its sources, the conditions it took, and the columns asked of it.
+
+The text above asks for columns (`column`) and whole expressions (`capture`) while it is rewritten;
+`finish` then knows what the block has to deliver and which columns it has to read for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddies.core.expr import Column, Expr, Literal, columns_of, sources_of
+from eddies.core.query import MAX_SOURCES, Aggregation, Output, Query, Source, UserFunction
+from eddies.errors import PlanError, UnsupportedError
+from eddies.sql.classify import classify
+from eddies.sql.constants import truth
+from eddies.sql.imply import implied
+from eddies.sql.lower import Lowering
+from eddies.sql.names import Names
+from eddies.sql.scope import column
+from eddies.sql.typed import CannotLower, Typed
+
+__all__ = ["Draft", "Member"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A relation that takes part in a block: its name, the table it reads, all its columns."""
+
+    relation: str
+    table: str
+    schema: pa.Schema
+
+
+class Draft:
+    """A block being collected: first `take`, then `column` and `capture`, then `finish`."""
+
+    def __init__(
+        self,
+        name: str,
+        members: Sequence[Member],
+        functions: Sequence[UserFunction],
+        nullable: bool,
+    ) -> None:
+        if len(members) > MAX_SOURCES:
+            raise UnsupportedError(
+                f"{len(members)} sources in one join: a block has at most {MAX_SOURCES}"
+            )
+        self.name = name
+        self.nullable = nullable
+        self.members = {member.relation: member for member in members}
+        self.lowering = Lowering({m.relation: _types(m.schema) for m in members}, functions)
+        self._functions = tuple(functions)
+        self._conditions: list[Expr] = []
+        self._never = False
+        self._outputs: dict[Expr, Output] = {}
+        self._names = Names()
+
+    def take(self, condition: exp.Expr) -> str | None:
+        """Take `condition` into the block; otherwise the reason why it runs above."""
+        try:
+            lowered = self.lowering.predicate(condition)
+            weaker = [self.lowering.predicate(part) for part in implied(condition)]
+        except CannotLower as reason:
+            return str(reason)
+        if sources_of(lowered):
+            self._conditions += [*weaker, lowered]
+            return None
+        known = truth(lowered)
+        if known is None:
+            return "it fails when it is evaluated"
+        self._never = self._never or not known
+        return None
+
+    def column(self, node: exp.Column) -> exp.Column:
+        """The block's output that carries column `node`."""
+        member = self.members[node.table]
+        type = member.schema.field(node.name).type
+        return self._output(Typed(Column(node.table, node.name), type), node.name)
+
+    def capture(self, node: exp.Expr, wanted: str) -> exp.Column | None:
+        """The block's output that carries `node`, or None when it has to be computed above."""
+        try:
+            lowered = self.lowering.lower(node)
+        except CannotLower:
+            return None
+        return self._output(lowered, wanted) if sources_of(lowered.expr) else None
+
+    def _output(self, typed: Typed, wanted: str) -> exp.Column:
+        if typed.expr not in self._outputs:
+            name = self._names.unique(wanted)
+            self._outputs[typed.expr] = Output(name, typed.expr, typed.type)
+        return column(self.name, self._outputs[typed.expr].name)
+
+    def finish(
+        self,
+        output: tuple[Output, ...] | None = None,
+        aggregation: Aggregation | None = None,
+    ) -> Query:
+        """The block as a query; `output` or `aggregation` instead of the columns asked for."""
+        if output is None:
+            output = tuple(self._outputs.values())
+        if not output:  # only the number of rows matters, but a row needs a column
+            output = (Output("one", Literal(1, pa.int32()), pa.int32()),)
+        read: dict[Column, None] = {}
+        answer = [item.expr for item in output]
+        if aggregation is not None:
+            answer = [item.expr for item in aggregation.groups]
+            answer += [item.arg for item in aggregation.aggregates if item.arg is not None]
+        for expr in (*self._conditions, *answer):
+            read.update(dict.fromkeys(columns_of(expr)))
+        selections, equalities, filters = classify(
+            self._conditions, self.lowering.compared, self._functions
+        )
+        return Query(
+            sources=tuple(_pruned(member, read) for member in self.members.values()),
+            selections=selections,
+            equalities=equalities,
+            filters=filters,
+            output=output if aggregation is None else (),
+            aggregation=aggregation,
+            functions=self._functions,
+            never=self._never,
+        )
+
+
+def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
+    return {field.name: field.type for field in schema}
+
+
+def _pruned(member: Member, read: Mapping[Column, None]) -> Source:
+    names = {column.name for column in read if column.source == member.relation}
+    if duplicated := [name for name in names if len(member.schema.get_all_field_indices(name)) > 1]:
+        raise PlanError(f"table {member.table} has two columns {duplicated[0]!r}: rename one")
+    fields = [field for field in member.schema if field.name in names]
+    return Source(member.relation, member.table, pa.schema(fields))

@@ -1,0 +1,326 @@
+"""A qualified statement divided into blocks and the text that runs above them.
+
+Each SELECT is read as groups of inner-joined items (`join_tree`). In every group the base tables
+and constant tables become one block, with the conditions it can evaluate; the block takes their
+place in FROM, and every reference to one of their columns, also from subqueries, becomes a
+reference to the block's output. What cannot move stays where it was.
+
+A group of a single table gains nothing from an eddy and stays with Spark, unless it is the whole
+FROM of the outermost SELECT. A correlated subquery stays with Spark as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddies.core.query import Output, Query, UserFunction
+from eddies.sql.aggregate import aggregation_of
+from eddies.sql.block import Draft, Member
+from eddies.sql.clauses import capture_expressions, is_grouped
+from eddies.sql.constants import constant_table
+from eddies.sql.join_tree import (
+    Group,
+    Leaf,
+    Outer,
+    has_subquery,
+    join_tree,
+    relations,
+    substitute,
+)
+from eddies.sql.plain import is_plain
+from eddies.sql.qualify import Qualified
+from eddies.sql.rebuild import set_from
+from eddies.sql.typed import CannotLower
+
+__all__ = ["Split", "split"]
+
+MIN_SOURCES = 2  # an eddy over one source has nothing to decide
+
+
+@dataclass(slots=True)
+class Split:
+    """The outcome: blocks by name, the tree above (None: the only block is the answer), reasons."""
+
+    blocks: dict[str, Query] = field(default_factory=dict)
+    constants: dict[str, pa.Table] = field(default_factory=dict)
+    above: exp.Query | None = None
+    reasons: list[str] = field(default_factory=list)
+
+
+def split(
+    qualified: Qualified,
+    schemas: Mapping[str, pa.Schema],
+    functions: Sequence[UserFunction],
+    aggregate: bool,
+) -> Split:
+    """Divide `qualified` into blocks and what runs above them."""
+    splitter = _Splitter(qualified.tables, schemas, functions, aggregate)
+    splitter.result.above = splitter.query(qualified.tree, top=True)
+    return splitter.result
+
+
+class _Splitter:
+    def __init__(
+        self,
+        tables: Mapping[str, str],
+        schemas: Mapping[str, pa.Schema],
+        functions: Sequence[UserFunction],
+        aggregate: bool,
+    ) -> None:
+        self._tables = tables
+        self._schemas = schemas
+        self._functions = functions
+        self._function_names = frozenset(function.name.lower() for function in functions)
+        self._aggregate = aggregate
+        self._n_blocks = 0
+        self.result = Split()
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    def query(self, tree: exp.Query, top: bool = False) -> exp.Query | None:
+        """`tree` over blocks; None when it is exactly the only block's output (top only)."""
+        clause = tree.args.get("with_")
+        for cte in clause.expressions if clause is not None else ():
+            cte.set("this", self.query(cte.this))
+        if isinstance(tree, exp.Select):
+            return self._select(tree, top)
+        if isinstance(tree, exp.SetOperation):
+            self._say(f"{_set_operation(tree)} runs above")
+            tree.set("this", self.query(tree.this))
+            tree.set("expression", self.query(tree.expression))
+        elif isinstance(tree, exp.Subquery) and isinstance(tree.this, exp.Query):
+            tree.set("this", self.query(tree.this))
+        return tree
+
+    def _select(self, select: exp.Select, top: bool) -> exp.Query | None:
+        if outside := _outer_references(select):
+            self._say(f"a subquery correlated by {', '.join(sorted(outside))} stays with Spark")
+            return select
+        if select.args.get("from_") is None:
+            return self._without_from(select) if top else select
+        root, values = join_tree(select, self._function_names)
+        for key, part in select.args.items():
+            if key not in ("from_", "joins", "where", "with_"):
+                for node in part if isinstance(part, list) else [part]:
+                    if isinstance(node, exp.Expr):
+                        substitute(node, values)
+        whole = top and len(root.items) == 1 and isinstance(root.items[0], Leaf)
+        drafts = self._group(root, 1 if whole else MIN_SOURCES)
+        only = drafts[0] if len(drafts) == 1 and _is_block(root, drafts[0]) else None
+        if only is not None and not root.conjuncts:
+            answered = self._answer(select, only, top)
+            if answered:
+                return None if top else _everything(only.name)
+            capture_expressions(select, only)
+        self._explain(select)
+        set_from(select, root)
+        self._subqueries(select)
+        _redirect(select, drafts)
+        for draft in drafts:
+            self.result.blocks[draft.name] = draft.finish()
+        return select
+
+    def _answer(self, select: exp.Select, draft: Draft, top: bool) -> bool:
+        """Whether the block alone can answer `select`; then it is finished."""
+        output: tuple[Output, ...] | None = None
+        aggregation = None
+        bare = select.copy()
+        bare.set("with_", None)
+        bare.set("laterals", None)
+        if select.args.get("laterals"):
+            return False
+        if is_plain(bare, self._function_names):
+            output = _outputs(select, draft)
+        elif top and self._aggregate:
+            aggregation = aggregation_of(bare, draft)
+        if output is None and aggregation is None:
+            return False
+        self.result.blocks[draft.name] = draft.finish(output, aggregation)
+        return True
+
+    def _without_from(self, select: exp.Select) -> exp.Query | None:
+        """`SELECT 1`: one row of constants, as a block over a table of one row."""
+        rows = _constant_rows(select)
+        names = [item.alias for item in select.expressions]
+        columns = [f"c{position}" for position in range(len(names))]  # names may repeat
+        table = constant_table(columns, rows[1]) if rows else None
+        if table is None:
+            self._say("a SELECT without FROM stays with Spark")
+            return select
+        member = self._constant("one_row", table)
+        draft = Draft(self._next_name(), [member], self._functions, nullable=False)
+        output = tuple(
+            Output(name, draft.lowering.lower(_member_column(member, position)).expr, field.type)
+            for position, (name, field) in enumerate(zip(names, table.schema, strict=True))
+        )
+        self.result.blocks[draft.name] = draft.finish(output)
+        return None
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def _group(self, group: Group, least: int) -> list[Draft]:
+        """Make the block of `group`, then those of its other items; `group` changes accordingly."""
+        members: list[Member] = []
+        others: list[Leaf | Outer] = []
+        for item in group.items:
+            member = self._member(item) if isinstance(item, Leaf) else None
+            if member is None:
+                others.append(item)
+            else:
+                members.append(member)
+        drafts: list[Draft] = []
+        if len(members) < least:
+            others = group.items
+        else:
+            draft = Draft(self._next_name(), members, self._functions, group.nullable)
+            group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
+            group.items = [Leaf(exp.to_table(draft.name)), *others]
+            drafts.append(draft)
+        for item in others:
+            if isinstance(item, Outer):
+                self._say(f"the {item.kind} join runs above")
+                drafts += self._group(item.left, MIN_SOURCES)
+                drafts += self._group(item.right, MIN_SOURCES)
+                continue
+            name = item.item.alias_or_name
+            base = isinstance(item.item, exp.Table) and name in self._tables
+            self._say(f"{name} stays with Spark" + (": nothing is joined to it" if base else ""))
+            if isinstance(item.item, exp.Subquery) and isinstance(item.item.this, exp.Query):
+                item.item.set("this", self.query(item.item.this))
+        return drafts
+
+    def _takes(self, draft: Draft, condition: exp.Expr) -> bool:
+        if not relations(condition) <= draft.members.keys():
+            return False
+        if has_subquery(condition):
+            self._say("a condition with a subquery runs above")
+            return False
+        reason = draft.take(condition)
+        if reason is not None:
+            self._say(f"the condition {_text(condition)} runs above: {reason}")
+        return reason is None
+
+    def _member(self, leaf: Leaf) -> Member | None:
+        item = leaf.item
+        if isinstance(item, exp.Table):
+            extras = [value for key, value in item.args.items() if key not in ("this", "alias")]
+            renamed = item.args["alias"].args.get("columns")
+            table = self._tables.get(item.alias)
+            if table is None or renamed or any(extras):
+                return None
+            return Member(item.alias, table, self._schemas[table])
+        rows = _constant_rows(item)
+        constants = constant_table(*rows) if rows else None
+        return self._constant(item.alias, constants) if constants is not None else None
+
+    def _constant(self, relation: str, table: pa.Table) -> Member:
+        name = f"__const_{len(self.result.constants)}"
+        self.result.constants[name] = table
+        return Member(relation, name, table.schema)
+
+    def _subqueries(self, select: exp.Select) -> None:
+        """Blocks inside the uncorrelated subqueries of conditions and SELECT items."""
+        for key, part in select.args.items():
+            if key not in ("from_", "joins", "with_"):
+                for node in part if isinstance(part, list) else [part]:
+                    if isinstance(node, exp.Expr):
+                        self._inside(node)
+
+    def _inside(self, node: exp.Expr) -> None:
+        for part in list(node.iter_expressions()):
+            if isinstance(part, exp.Query) and not isinstance(part, exp.Subquery):
+                part.replace(self.query(part) or part)
+            else:
+                self._inside(part)
+
+    def _next_name(self) -> str:
+        self._n_blocks += 1
+        return f"__eddy_{self._n_blocks - 1}"
+
+    def _explain(self, select: exp.Select) -> None:
+        words = {
+            "distinct": "DISTINCT",
+            "having": "HAVING",
+            "order": "ORDER BY",
+            "limit": "LIMIT",
+            "offset": "OFFSET",
+            "qualify": "QUALIFY",
+            "laterals": "LATERAL VIEW",
+        }
+        if is_grouped(select):
+            self._say("aggregation runs above")
+        for key, word in words.items():
+            if select.args.get(key):
+                self._say(f"{word} runs above")
+        if any(item.find(exp.Window) for item in select.expressions):
+            self._say("window functions run above")
+
+    def _say(self, reason: str) -> None:
+        if reason not in self.result.reasons:
+            self.result.reasons.append(reason)
+
+
+def _is_block(root: Group, draft: Draft) -> bool:
+    item = root.items[0]
+    return len(root.items) == 1 and isinstance(item, Leaf) and item.item.name == draft.name
+
+
+def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...] | None:
+    outputs = []
+    try:
+        for item in select.expressions:
+            typed = draft.lowering.lower(item.this)
+            outputs.append(Output(item.alias, typed.expr, typed.type))
+    except CannotLower:
+        return None
+    return tuple(outputs)
+
+
+def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
+    """Point every column of a block's members, in subqueries too, at the block's output."""
+    by_relation = {relation: draft for draft in drafts for relation in draft.members}
+    for node in list(tree.find_all(exp.Column)):
+        if node.table in by_relation and not isinstance(node.this, exp.Star):
+            node.replace(by_relation[node.table].column(node))
+
+
+def _outer_references(query: exp.Expr) -> set[str]:
+    """The relations `query` reads that are defined outside of it."""
+    inside = {alias.name for alias in query.find_all(exp.TableAlias)}
+    return {node.table for node in query.find_all(exp.Column) if node.table} - inside
+
+
+def _constant_rows(item: exp.Expr) -> tuple[list[str], list[list[exp.Expr]]] | None:
+    """Column names and cells of VALUES, or of a SELECT without FROM; None for anything else."""
+    label = item.args.get("alias")
+    names = [part.name for part in (label.args.get("columns") or ())] if label else []
+    if isinstance(item, exp.Values):
+        rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in item.expressions]
+        return names or [f"col{n + 1}" for n in range(len(rows[0]))], rows
+    query = item.this if isinstance(item, exp.Subquery) else item
+    if not isinstance(query, exp.Select) or query.args.get("from_") or not is_plain(query):
+        return None
+    if query.args.get("where"):
+        return None
+    cells = [cell.unalias() for cell in query.expressions]
+    return names or [cell.alias for cell in query.expressions], [cells]
+
+
+def _member_column(member: Member, position: int) -> exp.Column:
+    return exp.column(member.schema.names[position], member.relation)
+
+
+def _everything(block: str) -> exp.Select:
+    return exp.select("*").from_(exp.to_table(block))
+
+
+def _set_operation(tree: exp.SetOperation) -> str:
+    return tree.key.upper() + ("" if tree.args.get("distinct") else " ALL")
+
+
+def _text(node: exp.Expr) -> str:
+    return node.sql("spark").replace("`", "")

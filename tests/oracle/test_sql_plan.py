@@ -1,0 +1,232 @@
+"""Plans mean what the text means: DuckDB runs the text, and DuckDB runs the plan of the text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+
+from eddies.core.evaluate import type_of
+from eddies.core.expr import Column, Expr
+from eddies.core.query import Query
+from eddies.sql import SqlPlan, plan
+from tests.support.duckdb_sql import query_sql, quoted
+
+TPCH = Path(__file__).parent / "tpch"
+TPCH_NAMES = sorted(path.stem for path in TPCH.glob("q*.sql"))
+
+
+def to_duckdb(text: str) -> str:
+    """Spark SQL as DuckDB reads it; casts stay strict."""
+    return sqlglot.transpile(text, read="spark", write="duckdb")[0].replace("TRY_CAST(", "CAST(")
+
+
+def rounded(value: object) -> object:
+    """Numbers to ten digits: sums of doubles depend on the order of their terms."""
+    return f"{float(value):.10g}" if isinstance(value, float | Decimal | int) else value
+
+
+def bag(rows: list[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
+    """Rows with their multiplicity."""
+    return Counter(tuple(rounded(value) for value in row) for row in rows)
+
+
+def run_plan(db: duckdb.DuckDBPyConnection, planned: SqlPlan) -> tuple[list[str], list[tuple]]:
+    """The plan's answer: blocks as temporary tables, then the text above."""
+    cursor = db.cursor()
+    for name, table in planned.constants.items():
+        cursor.register(name, table)
+    for block in planned.blocks:
+        cursor.execute(
+            f"CREATE OR REPLACE TEMP TABLE {quoted(block.name)} AS " + unique(block.query)
+        )
+    if planned.above is None:
+        answer = cursor.execute(query_sql(planned.blocks[0].query))
+    else:
+        answer = cursor.execute(to_duckdb(planned.above))
+    return [column[0] for column in answer.description or ()], answer.fetchall()
+
+
+def unique(query: Query) -> str:
+    """A block's SELECT with column names a table can have: the answer's names may repeat."""
+    names = [output.name for output in query.output]
+    if query.aggregation is not None or len({name.lower() for name in names}) == len(names):
+        return query_sql(query)
+    listed = ", ".join(quoted(f"c{position}") for position in range(len(names)))
+    return f"SELECT * FROM ({query_sql(query)}) AS block_output({listed})"
+
+
+def check_types(query: Query) -> None:
+    """Every expression of the block is one the evaluator accepts, with the type the plan says."""
+    fields = {(s.name, f.name): f.type for s in query.sources for f in s.schema}
+    functions = {function.name: function for function in query.functions}
+
+    def typed(expr: Expr) -> pa.DataType:
+        return type_of(expr, lambda c: column_type(c), functions)
+
+    def column_type(column: Column) -> pa.DataType:
+        return fields[column.source, column.name]
+
+    for predicate in (*query.selections, *query.filters):
+        assert typed(predicate.expr) == pa.bool_()
+    for equality in query.equalities:
+        assert typed(equality.left) == typed(equality.right) == equality.type
+    for output in query.output:
+        assert typed(output.expr) == output.type, output
+    if query.aggregation is not None:
+        for group in query.aggregation.groups:
+            assert typed(group.expr) == group.type
+
+
+def check(db: duckdb.DuckDBPyConnection, text: str, planned: SqlPlan) -> None:
+    for block in planned.blocks:
+        check_types(block.query)
+    expected = db.cursor().execute(to_duckdb(text)).fetchall()
+    _, found = run_plan(db, planned)
+    missing, extra = bag(expected) - bag(found), bag(found) - bag(expected)
+    assert not missing and not extra, f"missing {list(missing)[:3]}, extra {list(extra)[:3]}"
+
+
+@pytest.fixture(scope="module")
+def tpch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    folder = tmp_path_factory.mktemp("tpch")
+    program = Path(sys.executable).parent / "tpchgen-cli"
+    subprocess.run(
+        [program, "parquet", "-s", "0.01", "--output-dir", folder], check=True, timeout=120
+    )
+    with duckdb.connect() as db:
+        for path in folder.glob("*.parquet"):
+            db.execute(f"CREATE TABLE {path.stem} AS SELECT * FROM '{path}'")
+        yield db
+
+
+def schemas_of(db: duckdb.DuckDBPyConnection) -> dict[str, pa.Schema]:
+    names = [row[0] for row in db.execute("SHOW TABLES").fetchall()]
+    names = [name for name in names if not name.startswith("__")]
+    return {name: db.sql(f"SELECT * FROM {name} LIMIT 0").to_arrow_table().schema for name in names}
+
+
+@pytest.mark.parametrize("name", TPCH_NAMES)
+def test_tpch_plan_gives_the_answer_of_the_text(tpch: duckdb.DuckDBPyConnection, name: str) -> None:
+    text = (TPCH / f"{name}.sql").read_text()
+    check(tpch, text, plan(text, schemas_of(tpch)))
+
+
+def test_all_tpch_queries_are_there() -> None:
+    assert TPCH_NAMES == [f"q{number:02}" for number in range(1, 23)]
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as db:
+        db.execute(
+            """
+            CREATE TABLE t AS SELECT CAST(i % 7 AS INTEGER) AS k, CAST(i AS BIGINT) AS x,
+              CASE WHEN i % 5 = 0 THEN NULL ELSE 's' || (i % 4) END AS s,
+              DATE '2020-01-01' + CAST(i AS INTEGER) AS d, CAST(i / 4 AS DECIMAL(12,2)) AS p
+            FROM range(40) r(i)
+            """
+        )
+        db.execute("INSERT INTO t VALUES (NULL, NULL, 's1', NULL, NULL)")
+        db.execute(
+            """
+            CREATE TABLE u AS SELECT CAST(i % 6 AS BIGINT) AS k, i / 3 AS y, 's' || (i % 3) AS s
+            FROM range(25) r(i)
+            """
+        )
+        db.execute("INSERT INTO u VALUES (NULL, 1.5, NULL), (99, NULL, 's9')")
+        db.execute(
+            "CREATE TABLE v AS SELECT CAST(i AS INTEGER) AS k, CAST(i * 2 AS INTEGER) AS z "
+            "FROM range(5) r(i)"
+        )
+        yield db
+
+
+TEXTS = [
+    "SELECT a.x, b.y + 1 FROM t a JOIN u b ON a.k = b.k WHERE a.d >= '2020-01-10' AND a.x + b.y > 3",
+    "SELECT * FROM t JOIN u USING (k)",
+    "SELECT k, s, x, y FROM t NATURAL JOIN u",
+    "SELECT k FROM t JOIN v USING (k) JOIN u USING (k)",
+    "SELECT a.*, b.z FROM t a, v b WHERE a.k = b.k AND a.p * (1 - a.p) < 0.5",
+    "SELECT a.x, b.x FROM t a, t b WHERE a.k = b.k AND a.x < b.x",
+    "SELECT * FROM v a CROSS JOIN v b",
+    "SELECT a.x FROM t a, u b, v c WHERE a.k + b.k = c.k",
+    "SELECT a.x FROM t a, u b WHERE a.k <=> b.k",
+    "SELECT a.x FROM t a, u b WHERE a.k + 1 = b.k AND a.x = a.k",
+    "SELECT q.kk, v.z FROM (SELECT k + 1 AS kk, s FROM t WHERE x > 3) q JOIN v ON q.kk = v.k",
+    "SELECT x FROM (t JOIN u ON t.k = u.k) JOIN v ON v.k = t.k WHERE NOT (t.k <> 2 OR v.z = 1)",
+    "SELECT x FROM t, u, v WHERE (t.k = u.k AND t.k = v.k AND z = 2) OR (t.k = u.k AND t.k = v.k AND z = 4)",
+    "SELECT t.x, c.j FROM t, (VALUES (1, 'a'), (2, 'b'), (3, NULL)) c(i, j) WHERE t.k = c.i",
+    "SELECT t.x FROM t, (SELECT 1 AS k) c WHERE t.k = c.k",
+    "SELECT * FROM t WHERE 1 = 0",
+    "SELECT * FROM t, v WHERE NULL",
+    "SELECT t.x FROM t, v WHERE TRUE AND t.k = v.k",
+    "SELECT 1 AS a, 'x' AS b, 1 AS a",
+    "SELECT t.x, v.z FROM t LEFT JOIN v ON t.k = v.k AND v.z > 2 WHERE t.x < 20",
+    "SELECT t.x, v.z FROM t LEFT JOIN v ON t.k = v.k WHERE v.z IS NULL",
+    "SELECT t.x, v.z FROM t LEFT JOIN v ON t.k = v.k AND t.x > 10",
+    "SELECT t.x, q.w FROM t LEFT JOIN (SELECT v.k, coalesce(v.z, 0) + 1 AS w FROM v JOIN u ON v.k = u.k) q"
+    " ON t.k = q.k",
+    "SELECT t.x, q.w FROM t LEFT JOIN (SELECT v.k, u.y AS w FROM v JOIN u ON v.k = u.k WHERE u.y > 1) q"
+    " ON t.k = q.k WHERE q.w IS NULL OR q.w < 5",
+    "SELECT t.x, u.y, v.z FROM t LEFT JOIN u ON t.k = u.k JOIN v ON v.k = t.k WHERE t.x > 5",
+    "SELECT t.x, u.y, v.z FROM t LEFT JOIN u ON t.k = u.k JOIN v ON v.k = u.k",
+    "SELECT t.x, v.z FROM t RIGHT JOIN v ON t.k = v.k AND t.x > 30 WHERE v.z > 0",
+    "SELECT t.x, v.z FROM t FULL JOIN v ON t.k = v.k AND t.x > 3 WHERE t.x IS NULL OR v.z > 2",
+    "SELECT k, x, z FROM t FULL JOIN v USING (k)",
+    "SELECT t.x FROM t JOIN u ON t.k = u.k LEFT SEMI JOIN v ON v.k = t.k",
+    "SELECT t.x FROM t JOIN u ON t.k = u.k LEFT ANTI JOIN v ON v.k = t.k AND v.z > 2",
+    "SELECT s, count(*) AS n, sum(x) AS sx FROM t JOIN v ON t.k = v.k GROUP BY s HAVING count(*) > 1",
+    "SELECT t.k + 1 AS g, (t.k + 1) * 2 AS h, sum(u.y * 2) AS sy FROM t, u WHERE t.k = u.k GROUP BY t.k + 1",
+    "SELECT t.k + u.k AS g, count(*) AS n FROM t, u WHERE t.k = u.k GROUP BY t.k, u.k",
+    "SELECT t.s, v.z FROM t, v WHERE t.k = v.k GROUP BY 1, 2",
+    "SELECT DISTINCT t.k * 2 AS g FROM t, v WHERE t.k = v.k ORDER BY g",
+    "SELECT t.x FROM t, v WHERE t.k = v.k ORDER BY t.x DESC, v.z LIMIT 4",
+    "SELECT count(*) FROM t, v",
+    "SELECT x, row_number() OVER (PARTITION BY t.k ORDER BY x) AS n FROM t, v WHERE t.k = v.k",
+    "SELECT x FROM t UNION ALL SELECT v.z FROM t, v WHERE t.k = v.k",
+    "WITH q AS (SELECT t.k, x FROM t, v WHERE t.k = v.k) SELECT a.x, b.x FROM q a, q b WHERE a.k = b.k",
+    "WITH q AS (SELECT k, max(x) AS m FROM t GROUP BY k) SELECT q.m, u.y FROM q, u, v"
+    " WHERE q.k = u.k AND u.k = v.k",
+    "SELECT x FROM t, v WHERE t.k = v.k AND t.x IN (SELECT max(t.x) FROM t, u WHERE t.k = u.k GROUP BY t.s)",
+    "SELECT x FROM t, v WHERE t.k = v.k AND EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.y > v.z)",
+    "SELECT x, (SELECT max(y) FROM u WHERE u.k = t.k) AS m FROM t, v WHERE t.k = v.k",
+    "SELECT x FROM t, v WHERE t.k = v.k AND hash(x) IS NOT NULL",
+    "SELECT x FROM t, u WHERE t.s = u.s AND t.s LIKE 's%' AND t.s NOT LIKE '%2' AND u.s IN ('s1', 's2')",
+    "SELECT upper(t.s) || '-' || substring(u.s, 1, 1) AS w, year(d) AS yr FROM t, u WHERE t.k = u.k",
+    "SELECT CASE WHEN t.x > 3 THEN t.p ELSE 0 END AS c, coalesce(t.k, -1) AS k FROM t, v WHERE t.x = v.z",
+    "SELECT a.x FROM t a WHERE a.d BETWEEN date '2020-01-05' AND date '2020-01-05' + interval '2' month",
+    "SELECT x / 2 AS h, x % 3 AS m, x DIV 2 AS q, -x AS n FROM t",
+    "SELECT a.x FROM t a, (SELECT a.k FROM v a, u b WHERE a.k = b.k) b WHERE a.k = b.k",
+    "SELECT t.x + 1 AS y, y * 2 AS w FROM t, v WHERE t.k = v.k",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_plan_gives_the_answer_of_the_text(small: duckdb.DuckDBPyConnection, text: str) -> None:
+    check(small, text, plan(text, schemas_of(small)))
+
+
+AGGREGATES = [
+    "SELECT count(*), count(t.s), sum(x), min(p), max(d), sum(p), sum(u.y) FROM t, u WHERE t.k = u.k",
+    "SELECT t.k + 1 AS g, t.s, sum(v.z) AS sz FROM t, v WHERE t.k = v.k GROUP BY t.s, t.k + 1",
+    "SELECT s, count(*) AS n FROM t GROUP BY s",
+]
+
+
+@pytest.mark.parametrize("text", AGGREGATES)
+def test_block_aggregation_gives_the_answer_of_the_text(
+    small: duckdb.DuckDBPyConnection, text: str
+) -> None:
+    planned = plan(text, schemas_of(small), aggregate=True)
+    assert planned.above is None
+    assert planned.blocks[0].query.aggregation is not None
+    check(small, text, planned)
