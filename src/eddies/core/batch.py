@@ -78,9 +78,7 @@ class RoutedBatch:
             self._arrays[key] = array
         return array
 
-    def joined(
-        self, route: Route, target: int, positions: Ids, rows: Ids
-    ) -> RoutedBatch:
+    def joined(self, route: Route, target: int, positions: Ids, rows: Ids) -> RoutedBatch:
         """The rows at `positions`, each with row `rows[i]` of source `target`. Copies both vectors."""
         ids = self._picked(positions)
         ids[target] = rows.copy()

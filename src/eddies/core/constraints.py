@@ -20,18 +20,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eddies.core.graph import Graph
+from eddies.core.join_tree import JoinTree
 from eddies.core.lineage import Signature, bits
 
-__all__ = ["Move", "is_result", "legal_moves", "may_skip_build"]
+__all__ = ["Move", "is_result", "legal_joins", "legal_moves", "may_skip_build"]
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Probe the SteM of source `target`, or (when `optional` is given) apply that predicate."""
+    """Probe the SteM of source `target`, or (when `optional` is given) apply that predicate.
+
+    With state in joins, `join` is the edge to go to and `target` the source it leads to first.
+    """
 
     target: int = -1
     optional: int = -1
     cross: bool = False
+    join: int = -1
 
     def after(self, signature: Signature) -> Signature:
         """The signature of what comes back."""
@@ -53,10 +58,25 @@ def legal_moves(graph: Graph, signature: Signature) -> tuple[Move, ...]:
     moves = [Move(target=target) for target in connected]
     if not connected:
         moves = [Move(target=target, cross=True) for target in missing]
-    for number, optional in enumerate(graph.optionals):
-        if not signature.done >> number & 1 and optional.mask & ~spanned == 0:
-            moves.append(Move(optional=number))
-    return tuple(moves)
+    return (*moves, *_legal_predicates(graph, signature))
+
+
+def legal_joins(graph: Graph, tree: JoinTree, signature: Signature) -> tuple[Move, ...]:
+    """The same for state="joins": every edge with one end in the signature, then predicates."""
+    moves = []
+    for edge in tree.edges:
+        ends = (signature.sources >> edge.left & 1, signature.sources >> edge.right & 1)
+        if ends[0] != ends[1]:
+            moves.append(Move(target=edge.right if ends[0] else edge.left, join=edge.number))
+    return (*moves, *_legal_predicates(graph, signature))
+
+
+def _legal_predicates(graph: Graph, signature: Signature) -> list[Move]:
+    return [
+        Move(optional=number)
+        for number, optional in enumerate(graph.optionals)
+        if not signature.done >> number & 1 and optional.mask & ~signature.sources == 0
+    ]
 
 
 def _is_connected(graph: Graph, spanned: int, target: int) -> bool:

@@ -31,13 +31,15 @@ import pyarrow as pa
 
 from eddies.core.batch import Origin, RoutedBatch
 from eddies.core.clock import Clock, RealClock
-from eddies.core.constraints import is_result, legal_moves, may_skip_build
+from eddies.core.constraints import Move, is_result, legal_joins, legal_moves, may_skip_build
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
 from eddies.core.graph import Graph, make_graph
+from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Step
+from eddies.core.modules.eddy_join import EddyJoin, JoinStep
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import Probe, SteM
 from eddies.core.options import Options
@@ -46,6 +48,7 @@ from eddies.core.policies import make_policy
 from eddies.core.policies.base import Candidate, Fork, RoutingPolicy
 from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
+from eddies.core.regret import RegretLog, RegretRouter
 from eddies.core.route import Route, RouteTable
 from eddies.core.router import Router
 from eddies.core.state.rows import Block, RowStore
@@ -75,17 +78,21 @@ class Eddy:
         policy: RoutingPolicy | None = None,
         stamps: StampRule | None = None,
         expected_rows: Mapping[str, int] | None = None,
+        regret: RegretLog | None = None,
     ) -> None:
         self.options = options or Options()
         self.graph = make_graph(query)
         self._clock = clock or RealClock()
         self._events = events
         self._stamps = stamps or EarlierOnly()
+        self._regret = regret
         self._source_ids = {role.name: role.source_id for role in self.graph.roles}
         self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
         expected = expected_rows or {}
         self.stems = [SteM(r, expected.get(r.name, 0)) for r in self.graph.relations]
         self._stores = [stem.store for stem in self.stems]
+        self._tree = make_join_tree(self.graph) if self.options.state == "joins" else None
+        self.joins = [EddyJoin(self.graph, e) for e in self._tree.edges] if self._tree else []
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
         self._n_arrived = [0] * len(self.graph.relations)
@@ -103,22 +110,21 @@ class Eddy:
         options = self.options
         if policy is not None and options.threads > 1:
             raise OptionError("a policy object serves one thread; give its name in Options instead")
-        rng = random.Random(f"{options.seed}/{number}")
-        table = RouteTable(self._expand)
+        if self._regret is not None and (options.threads > 1 or self._tree is not None):
+            raise OptionError("regret is measured with one thread and state='stems'")
         self._check_order(options.order)
-        return Router(
-            table,
-            policy or make_policy(options.policy, rng, options.order),
-            self._clock,
-            self.output.collector().collect,
-            options.reoptimize_every,
-            options.batch_rows,
-            self._events,
-        )
+        rng = random.Random(f"{options.seed}/{number}")
+        policy = policy or make_policy(options.policy, rng, options.order)
+        table, collect = RouteTable(self._expand), self.output.collector().collect
+        sizes = (options.reoptimize_every, options.batch_rows)
+        if self._regret is not None:
+            return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)
+        return Router(table, policy, self._clock, collect, *sizes, self._events)
 
     def _check_order(self, order: tuple[str, ...]) -> None:
         known = {f"stem:{role.name}" for role in self.graph.roles}
         known |= {role.name for role in self.graph.roles}
+        known |= {join.name for join in self.joins}
         known |= {optional.name for optional in self.graph.optionals}
         for name in order:
             if name not in known:
@@ -131,25 +137,35 @@ class Eddy:
         signature = route.signature
         if is_result(self.graph, signature):
             return None, []
+        if self._tree is not None:
+            moves = legal_joins(self.graph, self._tree, signature)
+        else:
+            moves = legal_moves(self.graph, signature)
         steps: list[Step] = []
         candidates = []
-        leads_to = []
-        for move in legal_moves(self.graph, signature):
-            after = move.after(signature)
-            to = table.route(after)
-            if move.optional >= 0:
-                module = len(self.graph.roles) + move.optional
-                step: Step = Select(self.graph, move.optional, to)
-                candidates.append(Candidate(module, step.name, "select"))
-            else:
-                stem = self.stems[self.graph.roles[move.target].relation]
-                step = Probe(self.graph, stem, move.target, signature, to)
-                candidates.append(Candidate(move.target, step.name, "probe", move.cross))
+        for move in moves:
+            step, candidate = self._step(move, signature, table)
             steps.append(step)
-            leads_to.append(after)
-        fork = Fork(table.n_forks, signature, tuple(candidates), tuple(leads_to))
+            candidates.append(candidate)
+        leads_to = tuple(move.after(signature) for move in moves)
+        fork = Fork(table.n_forks, signature, tuple(candidates), leads_to)
         table.n_forks += 1
         return fork, steps
+
+    def _step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
+        """A move as something to run, and as a policy sees it. Numbers of modules: sources (or
+        joins) first, optional predicates after them."""
+        n_first = len(self.graph.roles)
+        if move.optional >= 0:
+            select = Select(self.graph, move.optional, table.route(move.after(signature)))
+            return select, Candidate(n_first + move.optional, select.name, "select")
+        if self._tree is not None:
+            join = JoinStep(self.graph, self._tree, self.joins[move.join], signature, table)
+            return join, Candidate(move.join, join.name, "probe")
+        stem = self.stems[self.graph.roles[move.target].relation]
+        to = table.route(move.after(signature))
+        probe = Probe(self.graph, stem, move.target, signature, to)
+        return probe, Candidate(move.target, probe.name, "probe", move.cross)
 
     # The public verbs
 
@@ -216,12 +232,14 @@ class Eddy:
 
     def memory(self) -> dict[str, int]:
         """Bytes of state by module."""
-        return {stem.name: stem.n_bytes for stem in self.stems}
+        return {module.name: module.n_bytes for module in (*self.stems, *self.joins)}
 
     def close(self) -> None:
         """Stop working. An eddy that is not polled to its end must be closed if it has threads."""
         self._shut_pool()
         self._waiting.clear()
+        for module in (*self.stems, *self.joins):
+            module.release()
 
     # In
 
@@ -242,7 +260,7 @@ class Eddy:
             raise SourceError(f"relation {name!r} has ended; nothing may be pushed or ended again")
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
-        if may_skip_build(self.graph, relation, self._ended):
+        if self._tree is None and may_skip_build(self.graph, relation, self._ended):
             self._waiting.append(_Unbuilt(relation, piece))
             return
         block = self._admit(relation, piece, stored=True)
@@ -275,6 +293,12 @@ class Eddy:
         if rows is not None and rows.shape[0] < block.n_rows:
             batch.ids[source_id] = rows
             batch.n_rows = rows.shape[0]
+        if self._tree is not None:
+            # Joins keep tuples beyond the life of the block: address rows by their stored ids.
+            local = np.arange(block.n_rows, dtype=np.int32) if rows is None else rows
+            batch.ids[source_id] = local + np.int32(first)
+            batch.origin.places = [self._stores[role.relation] for role in self.graph.roles]
+            batch.origin.first_row = -1
         self._waiting.append(batch)
 
     def _driver(
@@ -291,7 +315,7 @@ class Eddy:
         budget = self.options.memory_bytes
         if budget is None:
             return
-        held = sum(stem.n_bytes for stem in self.stems)
+        held = sum(self.memory().values())
         if held > budget:
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.memory().items())
             raise MemoryBudgetError(
@@ -371,10 +395,14 @@ class Eddy:
             self._pool = None
 
     def _finish(self) -> None:
-        assert self.n_in_flight == 0, "termination: results are complete only with nothing in flight"
+        assert self.n_in_flight == 0, (
+            "termination: results are complete only with nothing in flight"
+        )
         self.output.finish()
         self._shut_pool()
         self._is_finished = True
+        for module in (*self.stems, *self.joins):
+            module.release()
         if self._events is not None:
             self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))
 

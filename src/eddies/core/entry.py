@@ -49,7 +49,9 @@ class Entry:
             arrays, n_rows = self._flagged(arrays, n_rows)
         for name, expr in self._relation.derived:
             arrays[name] = evaluate(expr, _reader(arrays), n_rows, self._functions)
-        return Block.from_arrow({name: arrays[name] for name in self._relation.stored.names}, n_rows)
+        return Block.from_arrow(
+            {name: arrays[name] for name in self._relation.stored.names}, n_rows
+        )
 
     def _flagged(self, arrays: Arrays, n_rows: int) -> tuple[Arrays, int]:
         flags: dict[str, npt.NDArray[np.bool_]] = {}

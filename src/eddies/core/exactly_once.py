@@ -47,7 +47,9 @@ class EarlierOnly:
         self, graph: Graph, driver: int, lengths_before: Sequence[int], lengths_after: Sequence[int]
     ) -> tuple[int, ...]:
         return tuple(
-            lengths_after[role.relation] if role.source_id > driver else lengths_before[role.relation]
+            lengths_after[role.relation]
+            if role.source_id > driver
+            else lengths_before[role.relation]
             for role in graph.roles
         )
 

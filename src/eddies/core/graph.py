@@ -125,6 +125,10 @@ class Graph:
     def relation_of(self, source_id: int) -> Relation:
         return self.relations[self.roles[source_id].relation]
 
+    def stored_expr(self, source_id: int, column: str) -> Expr:
+        """A stored column of a source as an expression; derived columns are stored like any other."""
+        return Column(self.roles[source_id].name, column)
+
 
 class _Builder:
     """Collects derived columns while the query is worked through."""

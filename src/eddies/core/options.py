@@ -25,7 +25,9 @@ def parse_bytes(text: str | int) -> int:
     65536
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
-        raise OptionError(f"memory must be a size such as '512MB' or a number of bytes, not {text!r}")
+        raise OptionError(
+            f"memory must be a size such as '512MB' or a number of bytes, not {text!r}"
+        )
     if isinstance(text, int):
         n_bytes = text
     else:

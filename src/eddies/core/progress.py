@@ -66,7 +66,9 @@ def report_progress(
 ) -> Progress:
     """Read the counters of an eddy."""
     sources = tuple(
-        SourceProgress(relation.name, n_arrived[i], stems[i].store.n_rows, ended[i], stems[i].n_bytes)
+        SourceProgress(
+            relation.name, n_arrived[i], stems[i].store.n_rows, ended[i], stems[i].n_bytes
+        )
         for i, relation in enumerate(graph.relations)
     )
     totals: dict[tuple[Signature, str], list[int]] = {}

@@ -64,7 +64,9 @@ class Router:
 
     def start(self, batch: RoutedBatch) -> None:
         """Take up a base batch. Called at a safe point only."""
-        assert self.n_in_flight == 0, "safe points: a base batch may start only when none is in flight"
+        assert self.n_in_flight == 0, (
+            "safe points: a base batch may start only when none is in flight"
+        )
         if self._n_since_reoptimized >= self._reoptimize_every:
             self._reoptimize()
         self._n_since_reoptimized += batch.n_rows

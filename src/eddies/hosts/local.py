@@ -24,6 +24,7 @@ from eddies.core.events import EventSink
 from eddies.core.options import Options
 from eddies.core.policies.base import RoutingPolicy
 from eddies.core.query import Query, UserFunction
+from eddies.core.regret import RegretLog
 from eddies.errors import SourceError, UnsupportedError
 from eddies.sources import Arrivals, arrivals_of
 from eddies.sources.simulated import NEVER_NS
@@ -45,6 +46,7 @@ class LocalRun:
         clock: Clock | None = None,
         events: EventSink | None = None,
         policy: RoutingPolicy | None = None,
+        regret: RegretLog | None = None,
         interleave: bool = False,
         stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
     ) -> None:
@@ -67,6 +69,7 @@ class LocalRun:
             clock=self._clock,
             events=events,
             policy=policy,
+            regret=regret,
             expected_rows={name: n for name, n in sizes.items() if n is not None},
         )
         self.schema = self.eddy.output.schema
@@ -170,4 +173,6 @@ def sql(
             + "; ".join(planned.reasons)
             + ". Run it through Spark"
         )
-    return run(planned.blocks[0].query, {**tables, **planned.constants}, options, **settings).table()
+    return run(
+        planned.blocks[0].query, {**tables, **planned.constants}, options, **settings
+    ).table()

@@ -35,7 +35,9 @@ _I8, _I16, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 16, 32, 64, 128
 def _splat(builder: Any, scalar: Any, width: int) -> Any:
     empty = ir.Constant(ir.VectorType(scalar.type, width), ir.Undefined)
     first = builder.insert_element(empty, scalar, _I32(0))
-    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(_I32, width), [0] * width))
+    return builder.shuffle_vector(
+        first, empty, ir.Constant(ir.VectorType(_I32, width), [0] * width)
+    )
 
 
 if not JIT_DISABLED:

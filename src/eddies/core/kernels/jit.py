@@ -23,7 +23,19 @@ from typing import Any, TypeVar
 import numba
 from numba import types
 
-__all__ = ["JIT_DISABLED", "boolean", "f64", "i32", "i64", "inlined", "kernel", "ro", "rw", "u8", "u64"]
+__all__ = [
+    "JIT_DISABLED",
+    "boolean",
+    "f64",
+    "i32",
+    "i64",
+    "inlined",
+    "kernel",
+    "ro",
+    "rw",
+    "u8",
+    "u64",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])  # kernels have many shapes; numba checks them, not mypy
 

@@ -31,7 +31,16 @@ from eddies.core.kernels.intrinsics import (
 )
 from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u64
 
-__all__ = ["AHEAD", "ENTRIES", "WORDS_PER_LINE", "expand", "insert", "probe", "rehash", "skip_newer"]
+__all__ = [
+    "AHEAD",
+    "ENTRIES",
+    "WORDS_PER_LINE",
+    "expand",
+    "insert",
+    "probe",
+    "rehash",
+    "skip_newer",
+]
 
 AHEAD = 32  # prefetch distance in keys; measured flat between 16 and 64
 ENTRIES = 5
@@ -217,9 +226,7 @@ def skip_newer(positions: Rows, rows: Rows, found: int, limit: int, chain: Rows)
 
 
 @kernel(types.UniTuple(i64, 2)(rw(i32), rw(i32), i64, i64, ro(i32)))
-def expand(
-    positions: Rows, rows: Rows, start: int, stop: int, chain: Rows
-) -> tuple[int, int]:
+def expand(positions: Rows, rows: Rows, start: int, stop: int, chain: Rows) -> tuple[int, int]:
     """Append the older rows of the matches in `start:stop`, one chain step for all a round.
 
     Stops before a round that might not fit. Returns (start, stop): `stop` matches are there, and

@@ -67,6 +67,13 @@ class SteM:
         indexes = [*self._hash.values(), *self._sorted.values()]
         return self.store.n_bytes + sum(index.n_bytes for index in indexes)
 
+    def release(self) -> None:
+        """Drop the indexes; the SteM must not be probed afterwards."""
+        for index in self._hash.values():
+            index.release()
+        self._hash.clear()
+        self._sorted.clear()
+
     def hash_index(self, columns: tuple[str, ...], flag: str | None) -> HashIndex:
         """An index over all `columns`, or over some of them if there are many indexes already."""
         with self.lock:
@@ -100,7 +107,9 @@ class KeyPart:
 class Probe:
     """A SteM as seen from one signature: the step that adds source `target` to a batch."""
 
-    def __init__(self, graph: Graph, stem: SteM, target: int, signature: Signature, to: Route) -> None:
+    def __init__(
+        self, graph: Graph, stem: SteM, target: int, signature: Signature, to: Route
+    ) -> None:
         role = graph.roles[target]
         self.name = f"stem:{role.name}"
         self._stem = stem
@@ -180,7 +189,9 @@ class Probe:
         columns = [self._stem.store.column(name) for name in index.columns]
         partial = len(index.columns) < len(self._parts)
         if partial or not is_exact(columns):
-            check = self._parts if partial else [p for p in self._parts if p.column in index.columns]
+            check = (
+                self._parts if partial else [p for p in self._parts if p.column in index.columns]
+            )
             stored = [self._stem.store.column(part.column) for part in check]
             if partial:
                 found = _drop_nulls(batch, check, stored, positions, rows, found)
@@ -214,9 +225,7 @@ class Probe:
                 if matched is not None:
                     yield matched
 
-    def _runs(
-        self, batch: RoutedBatch, limit: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, Ids]]:  # type: ignore[type-arg]
+    def _runs(self, batch: RoutedBatch, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray, Ids]]:  # type: ignore[type-arg]
         n = batch.n_rows
         if self._sorted is not None:
             bounds = _bounds(batch, self._bands, self._functions)
@@ -290,9 +299,7 @@ def _drop_nulls(
     return len(kept)
 
 
-def _bounds(
-    batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserFunction]
-) -> Bounds:
+def _bounds(batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserFunction]) -> Bounds:
     """The tightest bounds of each row of the batch; an unsatisfiable range where a probe is NULL."""
     lowest = highest = None
     for band in bands:
@@ -315,7 +322,9 @@ def _shifted(array: pa.Array, band: Band) -> np.ndarray:  # type: ignore[type-ar
             values = values + band.shift
             direction = -np.inf if band.is_lower else np.inf
             margin = np.abs(values) * 1e-12 + abs(band.shift) * 1e-12
-            values = np.where(np.isfinite(values), values - margin if band.is_lower else values + margin, values)
+            values = np.where(
+                np.isfinite(values), values - margin if band.is_lower else values + margin, values
+            )
             values = np.nextafter(values, direction)
         return values
     if not band.shift:

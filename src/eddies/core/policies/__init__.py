@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
+
+from random import Random
 
 from eddies.core.policies.auto import AutoPolicy
 from eddies.core.policies.base import Candidate, Decision, Fork, RoutingPolicy
@@ -18,8 +19,8 @@ from eddies.errors import OptionError
 
 __all__ = ["POLICIES", "Candidate", "Decision", "Fork", "RoutingPolicy", "make_policy"]
 
-PolicyMaker = Callable[[random.Random, Sequence[str]], RoutingPolicy]
-"""Makes a policy from its random generator and the order given in `Options.order` (module names)."""
+PolicyMaker = Callable[[Random, Sequence[str]], RoutingPolicy]
+"""Makes a policy from its random generator and `Options.order` (module names)."""
 
 POLICIES: dict[str, PolicyMaker] = {
     "auto": lambda rng, order: AutoPolicy(rng),
@@ -33,7 +34,7 @@ POLICIES: dict[str, PolicyMaker] = {
 }
 
 
-def make_policy(name: str, rng: random.Random, order: Sequence[str] = ()) -> RoutingPolicy:
+def make_policy(name: str, rng: Random, order: Sequence[str] = ()) -> RoutingPolicy:
     """The policy called `name`."""
     try:
         maker = POLICIES[name]

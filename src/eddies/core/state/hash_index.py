@@ -22,6 +22,7 @@ from eddies.core.kernels.lines import (
     rehash,
     skip_newer,
 )
+from eddies.core.state.buffers import TABLES
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.keys import key_words
 from eddies.core.state.rows import RowStore
@@ -42,24 +43,19 @@ class PendingChains:
     rows: Ids
 
 
-def _aligned_zeros(n_words: int) -> Words:
-    """Zeroed words that start on a cache line."""
-    padded = np.zeros(n_words + WORDS_PER_LINE, dtype=np.uint64)
-    skip = (-padded.ctypes.data % 64) // 8
-    return padded[skip : skip + n_words]
-
-
 class HashIndex:
     """Rows of `store` by the key in `columns`; `rows_with` restricts it to rows with that flag set.
 
     Legal order of calls: `catch_up`, then any number of `probe` and `resume`, then again.
     """
 
-    def __init__(self, store: RowStore, columns: Sequence[str], rows_with: str | None = None) -> None:
+    def __init__(
+        self, store: RowStore, columns: Sequence[str], rows_with: str | None = None
+    ) -> None:
         self._store = store
         self.columns = tuple(columns)
         self._flag = rows_with
-        self._table = _aligned_zeros(_FEWEST_LINES * WORDS_PER_LINE)
+        self._table = TABLES.take(_FEWEST_LINES * WORDS_PER_LINE)
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self.n_rows = 0  # rows of the store that were looked at
         self.n_entered = 0
@@ -104,10 +100,16 @@ class HashIndex:
         while n_keys > needed * ENTRIES * _MAX_LOAD:
             needed *= 2
         if needed > n_lines:
-            larger = _aligned_zeros(needed * WORDS_PER_LINE)
+            larger = TABLES.take(needed * WORDS_PER_LINE)
             if self.n_entered:
                 rehash(self._table, larger)
+            TABLES.put(self._table)
             self._table = larger
+
+    def release(self) -> None:
+        """Give the table's memory back; the index must not be used afterwards."""
+        TABLES.put(self._table)
+        self._table = self._table[:0]
 
     def probe(self, words: Words, limit: int, scratch: Scratch) -> tuple[int, PendingChains | None]:
         """Matches with row ids below `limit`, left in `scratch.positions` and `scratch.rows`.

@@ -72,9 +72,7 @@ def key_words(side: KeySide, start: int = 0, stop: int | None = None) -> tuple[W
     return words, valid
 
 
-def verify_keys(
-    positions: Ids, rows: Ids, n: int, probe: KeySide, stored: Sequence[Column]
-) -> int:
+def verify_keys(positions: Ids, rows: Ids, n: int, probe: KeySide, stored: Sequence[Column]) -> int:
     """Keep, in place, the first `n` matches whose keys are really equal; returns how many remain.
 
     `positions` point into the probe side's rows, `rows` are rows of the stored columns. Neither side
