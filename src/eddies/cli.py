@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eddies.errors import EddiesError, OptionError
+from eddies.errors import EddiesError, OptionError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,14 +67,14 @@ def run(query: str, tables: tuple[str, ...], policy: str, limit: int, out: Path 
     """
     with _errors_as_messages():
         write = None if out is None else _writer(out)
-        path_by_name = _parse_tables(tables)
+        table_by_name = _read_tables(tables)
         from eddies.core.options import Options
 
         options = Options(policy=policy)
         from eddies.hosts import local
 
         started = time.perf_counter()
-        result = local.sql(query, path_by_name, options=options)
+        result = local.sql(query, table_by_name, options=options)
         elapsed = time.perf_counter() - started
         if write is None:
             _show(result, limit)
@@ -93,7 +93,7 @@ def explain(query: str, tables: tuple[str, ...]) -> None:
     with _errors_as_messages():
         from eddies.hosts import local
 
-        click.echo(local.explain(query, _parse_tables(tables)))
+        click.echo(local.explain(query, _read_tables(tables)))
 
 
 @main.command()
@@ -146,18 +146,32 @@ def _errors_as_messages() -> Iterator[None]:
         ) from error
 
 
-def _parse_tables(texts: tuple[str, ...]) -> dict[str, pa.Table | str]:
-    path_by_name: dict[str, pa.Table | str] = {}
+def _read_tables(texts: tuple[str, ...]) -> dict[str, pa.Table]:
+    path_by_name: dict[str, Path] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
-            raise OptionError(
-                f"--table {text!r}: write it as name=path, for example orders=o.parquet"
-            )
+            raise OptionError(f"--table {text!r}: write it as name=path, like orders=o.parquet")
         if name in path_by_name:
             raise OptionError(f"--table {name} is given twice")
-        path_by_name[name] = path
-    return path_by_name
+        path_by_name[name] = Path(path)
+    return {name: _read(name, path) for name, path in path_by_name.items()}
+
+
+def _read(name: str, path: Path) -> pa.Table:
+    """The file at `path`, whole; its suffix says the format."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    format_by_suffix = {".parquet": "parquet", ".arrow": "ipc", ".csv": "csv", ".json": "json"}
+    if path.suffix not in format_by_suffix:
+        raise OptionError(f"--table {name}={path}: must end in {', '.join(format_by_suffix)}")
+    if not path.is_file():
+        raise SourceError(f"--table {name}={path}: there is no such file")
+    try:
+        return dataset.dataset(path, format=format_by_suffix[path.suffix]).to_table()
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"--table {name}={path} cannot be read: {error}") from error
 
 
 def _writer(path: Path) -> Callable[[pa.Table], None]:

@@ -9,8 +9,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 import eddies
 from eddies.cli import main
@@ -118,6 +120,8 @@ def test_command_line_lists_its_commands() -> None:
     [
         (["run", "SELECT 1", "-t", "orders"], "write it as name=path"),
         (["run", "SELECT 1", "-t", "a=x.csv", "-t", "a=y.csv"], "given twice"),
+        (["run", "SELECT 1", "-t", "a=x.xls"], "must end in .parquet, .arrow, .csv, .json"),
+        (["run", "SELECT 1", "-t", "a=gone.csv"], "there is no such file"),
         (["run", "SELECT 1", "--policy", "guess"], "unknown policy 'guess'"),
         (["run", "SELECT 1", "--out", "r.xls"], "must end in .parquet, .arrow, .csv"),
         (["run", "SELECT 1", "--out", "no-such-folder/r.csv"], "there is no folder"),
@@ -130,3 +134,25 @@ def test_bad_words_on_the_command_line_end_with_a_message(
     assert shown.exit_code == 1
     assert message in shown.output
     assert "Traceback" not in shown.output
+
+
+def test_run_joins_files_and_shows_or_writes_the_result(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,x\n1,10\n2,20\n3,\n")
+    parquet.write_table(pa.table({"k": [1, 3, 3], "y": ["p", "q", "r"]}), tmp_path / "b.parquet")
+    arguments = ["run", "SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k"]
+    arguments += ["-t", f"a={tmp_path / 'a.csv'}", "-t", f"b={tmp_path / 'b.parquet'}"]
+    shown = CliRunner().invoke(main, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "NULL" in shown.output
+    assert "3 rows in" in shown.output
+    written = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "r.parquet")])
+    assert written.exit_code == 0, written.output
+    rows = parquet.read_table(tmp_path / "r.parquet").sort_by("y").to_pydict()
+    assert rows == {"k": [1, 3, 3], "x": [10, None, None], "y": ["p", "q", "r"]}
+
+
+def test_a_file_that_is_not_what_its_name_says_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("k,x\n1,10\n")
+    shown = CliRunner().invoke(main, ["run", "SELECT 1", "-t", f"a={tmp_path / 'a.parquet'}"])
+    assert shown.exit_code == 1
+    assert "cannot be read" in shown.output
