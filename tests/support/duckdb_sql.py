@@ -1,7 +1,7 @@
 """A core `Query` written as DuckDB SQL, so that DuckDB can say what a block must answer.
 
-Plain and complete rather than short: one entry per core function. Casts are written as they stand in
-the query; where DuckDB has no function of that meaning, the entry spells it out.
+Plain rather than short: one entry per core function. Casts are written as they stand in the query;
+where DuckDB has no function of that meaning, the entry spells it out.
 """
 
 from __future__ import annotations

@@ -34,13 +34,20 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
 }
-_CAPITALS = {"floor", "ceil", "power", "sqrt", "exp", "ln", "sign"}  # as Spark writes them
+_CAPITALS = {"floor", "ceil", "power", "sqrt", "exp", "ln"}  # as Spark writes them
 
 
-def spark_name(node: exp.Expr) -> str:
-    """The column name Spark gives to SELECT item `node` (written without alias)."""
+def spark_name(item: exp.Expr) -> str:
+    """The column name Spark gives to SELECT item `item` (written without alias)."""
+    item = item.unnest()
+    if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column):
+        return item.this.name
+    return _named(item)
+
+
+def _named(node: exp.Expr) -> str:
     if isinstance(node, exp.Paren):
-        return spark_name(node.this)
+        return _named(node.this)
     if isinstance(node, exp.Column | exp.Dot):
         return node.name
     if isinstance(node, exp.Literal):
@@ -50,18 +57,18 @@ def spark_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Cast):
         return _cast_name(node)
     if type(node) in _OPERATORS:
-        sides = spark_name(node.this), spark_name(node.expression)
+        sides = _named(node.this), _named(node.expression)
         return f"({sides[0]} {_OPERATORS[type(node)]} {sides[1]})"
     if isinstance(node, exp.NEQ):
-        return f"(NOT ({spark_name(node.this)} = {spark_name(node.expression)}))"
+        return f"(NOT ({_named(node.this)} = {_named(node.expression)}))"
     if isinstance(node, exp.Neg):
         return _negative_name(node)
     if isinstance(node, exp.Not):
         return _not_name(node)
     if isinstance(node, exp.Is):
-        return f"({spark_name(node.this)} IS {node.expression.sql(DIALECT)})"
+        return f"({_named(node.this)} IS {node.expression.sql(DIALECT)})"
     if isinstance(node, exp.In) and node.expressions:
-        return f"({spark_name(node.this)} IN ({_listed(node.expressions)}))"
+        return f"({_named(node.this)} IN ({_listed(node.expressions)}))"
     if isinstance(node, exp.Between):
         return f"between({_listed([node.this, node.args['low'], node.args['high']])})"
     if isinstance(node, exp.Case):
@@ -69,9 +76,9 @@ def spark_name(node: exp.Expr) -> str:
     if isinstance(node, exp.If):
         return f"(IF({_listed([node.this, node.args['true'], node.args['false']])}))"
     if isinstance(node, exp.Like) and not node.args.get("negate"):
-        return f"{spark_name(node.this)} LIKE {spark_name(node.expression)}"
+        return f"{_named(node.this)} LIKE {_named(node.expression)}"
     if isinstance(node, exp.Extract):
-        return f"extract({node.name.lower()} FROM {spark_name(node.expression)})"
+        return f"extract({node.name.lower()} FROM {_named(node.expression)})"
     if isinstance(node, exp.DPipe):
         return f"concat({_listed(list(node.flatten()))})"
     if isinstance(node, exp.Func):
@@ -80,7 +87,7 @@ def spark_name(node: exp.Expr) -> str:
 
 
 def _listed(nodes: Iterable[exp.Expr]) -> str:
-    return ", ".join(spark_name(node) for node in nodes)
+    return ", ".join(_named(node) for node in nodes)
 
 
 def _literal_name(node: exp.Literal) -> str:
@@ -89,42 +96,41 @@ def _literal_name(node: exp.Literal) -> str:
 
 
 def _negative_name(node: exp.Neg) -> str:
-    inner = spark_name(node.this)
+    inner = _named(node.this)
     return f"-{inner}" if isinstance(node.this, exp.Literal) else f"(- {inner})"
 
 
 def _cast_name(node: exp.Cast) -> str:
-    written = isinstance(node.this, exp.Literal)
-    if written and node.is_type(exp.DType.DATE):
-        return f"DATE '{node.this.name}'"
-    if isinstance(node.this, exp.Column):
-        return node.this.name
-    return f"CAST({spark_name(node.this)} AS {node.to.sql(DIALECT)})"
+    target = node.to.sql(DIALECT)
+    # `DATE '...'` is read as a Cast, CAST(...) as its subclass TryCast.
+    if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
+        return f"{target} '{node.this.name}'"
+    return f"CAST({_named(node.this)} AS {target.replace(', ', ',')})"
 
 
 def _not_name(node: exp.Not) -> str:
     inner = node.this.unnest()
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-        return f"({spark_name(inner.this)} IS NOT NULL)"
-    return f"(NOT {spark_name(inner)})"
+        return f"({_named(inner.this)} IS NOT NULL)"
+    return f"(NOT {_named(inner)})"
 
 
 def _case_name(node: exp.Case) -> str:
     parts = ["CASE"]
     for branch in node.args["ifs"]:
-        condition = spark_name(branch.this)
+        condition = _named(branch.this)
         if node.this is not None:
-            condition = f"({spark_name(node.this)} = {condition})"
-        parts.append(f"WHEN {condition} THEN {spark_name(branch.args['true'])}")
+            condition = f"({_named(node.this)} = {condition})"
+        parts.append(f"WHEN {condition} THEN {_named(branch.args['true'])}")
     if node.args.get("default") is not None:
-        parts.append(f"ELSE {spark_name(node.args['default'])}")
+        parts.append(f"ELSE {_named(node.args['default'])}")
     return " ".join([*parts, "END"])
 
 
 def _function_name(node: exp.Func) -> str:
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         return "count(1)"
-    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name().lower()
+    name = node.name if isinstance(node, exp.Anonymous) else _spark_function(node)
     if isinstance(node.this, exp.Distinct):
         return f"{name}(DISTINCT {_listed(node.this.expressions)})"
     args: list[exp.Expr] = []
@@ -132,9 +138,16 @@ def _function_name(node: exp.Func) -> str:
         found = value if isinstance(value, list) else [value]
         args.extend(arg for arg in found if isinstance(arg, exp.Expr))
     inner = [arg.this if isinstance(arg, exp.TsOrDsToDate) else arg for arg in args]
+    if isinstance(node, exp.TsOrDsAdd | exp.DateTrunc):
+        inner = [node.this, *(arg for arg in inner if arg is not node.this)][:2]
     if isinstance(node, exp.Round) and len(inner) == 1:
         inner.append(exp.Literal.number(0))
     return f"{name.upper() if name in _CAPITALS else name}({_listed(inner)})"
+
+
+def _spark_function(node: exp.Func) -> str:
+    written = node.sql(DIALECT).partition("(")[0]
+    return written.lower() if written.isidentifier() else node.sql_name().lower()
 
 
 class Names:

@@ -23,6 +23,7 @@ _ROW_BY_ROW = {
     "operation_modifiers",
 }
 _WHOLE_TABLE = (exp.AggFunc, exp.Window, exp.UDTF, exp.Explode, exp.Inline, exp.Stack, exp.Aliases)
+_SCALAR = ("btrim", "isnotnull", "isnull", "weekday")  # known here though not to the parser
 _NONDETERMINISTIC = {
     "input_file_name",
     "monotonically_increasing_id",
@@ -51,7 +52,7 @@ def is_plain(query: exp.Expr, functions: Collection[str] = ()) -> bool:
         for node in item.walk():
             if isinstance(node, (*_WHOLE_TABLE, exp.Query)) or nondeterministic(node):
                 return False
-            if isinstance(node, exp.Anonymous) and node.name.lower() not in functions:
+            if isinstance(node, exp.Anonymous) and node.name.lower() not in (*functions, *_SCALAR):
                 return False
     return True
 

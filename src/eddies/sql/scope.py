@@ -6,7 +6,7 @@ function, PIVOT) is *opaque*: names that nothing else explains are taken to be i
 as written.
 
 `visible` is what `SELECT *` shows, in order: USING and NATURAL merge two columns into one entry
-there, while both stay reachable under their own qualified names. An opaque relation is one entry, `*`.
+there, while both stay reachable under their own qualified names. An opaque relation is one entry.
 """
 
 from __future__ import annotations

@@ -1,0 +1,294 @@
+"""The structure of plans: which predicate is of which kind, what runs above, what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from eddies.core.expr import Call, Cast, Column, Expr, Literal
+from eddies.core.query import (
+    MAX_SOURCES,
+    Aggregate,
+    Equality,
+    Filter,
+    Query,
+    Selection,
+    UserFunction,
+)
+from eddies.errors import (
+    PlanError,
+    TypeMismatchError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from eddies.sql import describe, plan
+
+SCHEMAS = {
+    "t": pa.schema(
+        [
+            ("k", pa.int32()),
+            ("x", pa.int64()),
+            ("s", pa.string()),
+            ("d", pa.date32()),
+            ("p", pa.decimal128(12, 2)),
+            ("b", pa.bool_()),
+            ("arr", pa.list_(pa.int32())),
+        ]
+    ),
+    "u": pa.schema([("k", pa.int64()), ("y", pa.float64()), ("s", pa.string())]),
+    "v": pa.schema([("k", pa.int32()), ("z", pa.int32())]),
+}
+
+
+def only_block(text: str, **options: bool) -> Query:
+    """The query of a text that one block answers completely."""
+    planned = plan(text, SCHEMAS, **options)
+    assert planned.above is None
+    assert len(planned.blocks) == 1
+    return planned.blocks[0].query
+
+
+def selections(condition: str) -> list[Expr]:
+    query = only_block(f"SELECT x FROM t WHERE {condition}")
+    return [selection.expr for selection in query.selections]
+
+
+def test_equality_casts_the_narrower_side() -> None:
+    query = only_block("SELECT x FROM t JOIN u ON t.k = u.k")
+    left = Cast(Column("t", "k"), pa.int64())
+    assert query.equalities == (Equality(left, Column("u", "k"), pa.int64()),)
+    assert query.filters == ()
+
+
+def test_predicates_by_kind() -> None:
+    query = only_block(
+        "SELECT a.x FROM t a, v b, v c WHERE a.k + 1 = b.k AND a.x = a.k AND a.k + b.k = c.k "
+        "AND a.k <=> c.k"
+    )
+    one = Call("add", (Column("a", "k"), Literal(1, pa.int32())))
+    assert query.equalities == (Equality(one, Column("b", "k"), pa.int32()),)
+    assert [type(predicate) for predicate in query.selections] == [Selection]
+    assert [predicate.expr.function for predicate in query.filters] == ["eq", "null_safe_eq"]
+    assert all(isinstance(predicate, Filter) for predicate in query.filters)
+
+
+def test_self_join_has_two_sources_of_one_table() -> None:
+    query = only_block("SELECT a.x FROM t a, t b WHERE a.k = b.k")
+    assert [(source.name, source.table) for source in query.sources] == [("a", "t"), ("b", "t")]
+
+
+def test_sources_have_only_the_columns_that_are_read() -> None:
+    query = only_block("SELECT x FROM t, u WHERE t.k = u.k")
+    assert [source.schema.names for source in query.sources] == [["k", "x"], ["k"]]
+
+
+def test_common_factor_of_a_disjunction_becomes_an_equality() -> None:
+    query = only_block(
+        "SELECT x FROM t, v WHERE (t.k = v.k AND t.x = 1 AND v.z = 2) OR "
+        "(t.k = v.k AND t.x = 3 AND v.z = 4)"
+    )
+    assert len(query.equalities) == 1
+    assert len(query.filters) == 1
+    assert len(query.selections) == 2  # implied: x is 1 or 3, z is 2 or 4
+
+
+def test_negation_goes_inward() -> None:
+    query = only_block("SELECT x FROM t, v WHERE NOT (t.k <> v.k OR t.x = 3)")
+    assert len(query.equalities) == 1
+    assert [predicate.expr.function for predicate in query.selections] == ["ne"]
+
+
+@pytest.mark.parametrize("condition", ["1 = 0", "FALSE", "NULL", "x > 3 AND 2 < 1", "NULL = 1"])
+def test_condition_that_never_holds(condition: str) -> None:
+    assert only_block(f"SELECT x FROM t WHERE {condition}").never
+
+
+@pytest.mark.parametrize("condition", ["1 = 1", "TRUE", "TRUE OR x = 1", "NOT FALSE"])
+def test_condition_that_always_holds(condition: str) -> None:
+    query = only_block(f"SELECT x FROM t WHERE {condition}")
+    assert (query.never, query.selections) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("condition", "right"),
+    [
+        ("d >= '2020-01-31'", Literal(dt.date(2020, 1, 31), pa.date32())),
+        ("x = 3", Literal(3, pa.int64())),
+        ("x = '3'", Literal(3, pa.int64())),
+        ("p = 1", Literal(Decimal(1), pa.decimal128(12, 2))),
+        ("s = 'it''s'", Literal("it's", pa.string())),
+    ],
+)
+def test_constants_are_converted_at_planning_time(condition: str, right: Literal) -> None:
+    (call,) = selections(condition)
+    assert isinstance(call, Call)
+    assert call.args[1] == right
+
+
+@pytest.mark.parametrize(
+    ("item", "type"),
+    [
+        ("k + x", pa.int64()),
+        ("k / 2", pa.float64()),
+        ("p * (1 - p)", pa.decimal128(26, 4)),
+        ("p + k", pa.decimal128(13, 2)),
+        ("k DIV 2", pa.int64()),
+        ("k + '1'", pa.int64()),
+        ("coalesce(k, p)", pa.decimal128(12, 2)),
+        ("CASE WHEN b THEN k END", pa.int32()),
+        ("year(d)", pa.int32()),
+        ("floor(p)", pa.decimal128(11, 0)),
+    ],
+)
+def test_types_are_sparks(item: str, type: pa.DataType) -> None:
+    assert only_block(f"SELECT {item} AS w FROM t").output[0].type == type
+
+
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ("T.X", "X"),
+        ("x + 1", "(x + 1)"),
+        ("Upper(s)", "upper(s)"),
+        ("cast(x AS double)", "x"),
+        ("cast(x AS double) + 1", "(CAST(x AS DOUBLE) + 1)"),
+        ("date '2020-01-01'", "DATE '2020-01-01'"),
+        ("date_add(d, 1)", "date_add(d, 1)"),
+    ],
+)
+def test_unnamed_items_are_named_as_spark_names_them(item: str, name: str) -> None:
+    assert only_block(f"SELECT {item} FROM t").output[0].name == name
+
+
+def test_names_may_repeat() -> None:
+    names = [output.name for output in only_block("SELECT * FROM t, u WHERE t.k = u.k").output]
+    assert names == ["k", "x", "s", "d", "p", "b", "arr", "k", "y", "s"]
+
+
+def test_using_shows_its_columns_once_and_first() -> None:
+    names = [output.name for output in only_block("SELECT * FROM t JOIN u USING (s)").output]
+    assert names == ["s", "k", "x", "d", "p", "b", "arr", "k", "y"]
+
+
+def test_constant_rows_are_a_source() -> None:
+    planned = plan("SELECT x FROM t, (VALUES (1, 'a'), (2, 'b')) c(i, j) WHERE k = i", SCHEMAS)
+    assert planned.blocks[0].query.sources[1].table == "__const_0"
+    assert planned.constants["__const_0"].to_pydict() == {"i": [1, 2], "j": ["a", "b"]}
+
+
+def test_aggregation_in_the_block() -> None:
+    query = only_block("SELECT s, sum(k) AS n, count(*) FROM t GROUP BY s", aggregate=True)
+    assert query.aggregation is not None
+    assert [group.name for group in query.aggregation.groups] == ["s"]
+    assert query.aggregation.aggregates == (
+        Aggregate("n", "sum", Cast(Column("t", "k"), pa.int64()), pa.int64()),
+        Aggregate("count(1)", "count_star", None, pa.int64()),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT avg(x) FROM t",
+        "SELECT sum(x) AS n, s FROM t GROUP BY s",
+        "SELECT sum(x) FROM t GROUP BY s",
+        "SELECT sum(x) + 1 FROM t",
+        "SELECT count(DISTINCT x) FROM t",
+        "SELECT s, count(*) FROM t GROUP BY s HAVING count(*) > 1",
+    ],
+)
+def test_other_aggregations_run_above(text: str) -> None:
+    planned = plan(text, SCHEMAS, aggregate=True)
+    assert planned.above is not None
+    assert planned.blocks[0].query.aggregation is None
+    assert "aggregation runs above" in planned.reasons
+
+
+def test_condition_with_a_spark_function_runs_above() -> None:
+    planned = plan("SELECT x FROM t, v WHERE t.k = v.k AND soundex(s) = 'A1'", SCHEMAS)
+    assert planned.above is not None
+    assert "SOUNDEX" in planned.above
+    assert len(planned.blocks[0].query.equalities) == 1
+
+
+def test_where_on_the_null_supplying_side_stays_above() -> None:
+    planned = plan(
+        "SELECT t.x FROM t LEFT JOIN (u JOIN v ON u.k = v.k) ON t.k = u.k WHERE v.z = 1", SCHEMAS
+    )
+    assert planned.blocks[0].query.selections == ()
+    assert planned.kept == {"t"}
+
+
+def test_correlated_subquery_stays_with_spark() -> None:
+    planned = plan(
+        "SELECT x FROM t, v WHERE t.k = v.k AND EXISTS (SELECT 1 FROM u WHERE u.k = t.k)", SCHEMAS
+    )
+    assert planned.kept == {"u"}
+    assert len(planned.blocks) == 1
+
+
+def test_nothing_is_computed_early_below_a_condition_that_stays_above() -> None:
+    planned = plan("SELECT 1 / x AS q FROM t, v WHERE t.k = v.k AND soundex(s) = 'A'", SCHEMAS)
+    assert all(isinstance(output.expr, Column) for output in planned.blocks[0].query.output)
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+def test_user_functions(expensive: bool) -> None:
+    score = UserFunction("score", lambda x: x, pa.int64(), expensive=expensive)
+    text = "SELECT score(x) FROM t, v WHERE score(x) > 3 AND score(x) > z AND score(x) = z"
+    planned = plan(text, SCHEMAS, [score])
+    query = planned.blocks[0].query
+    assert planned.above is None
+    assert [predicate.expensive for predicate in (*query.selections, *query.filters)] == [
+        expensive,
+        expensive,
+    ]
+    assert len(query.equalities) == 1
+
+
+@pytest.mark.parametrize("name", ["upper", "add", "not a name"])
+def test_user_function_with_a_taken_name(name: str) -> None:
+    with pytest.raises(PlanError, match="rename"):
+        plan("SELECT x FROM t", SCHEMAS, [UserFunction(name, abs, pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("SELECT x FROM t WHERE )", PlanError, "line 1, column 23"),
+        ("", PlanError, "empty"),
+        ("SELECT 1; SELECT 2", UnsupportedError, "2 statements"),
+        ("DROP TABLE t", UnsupportedError, "DROP"),
+        ("SELECT x FROM tt", UnknownNameError, "did you mean 't'"),
+        ("SELECT xx FROM t", UnknownNameError, "did you mean 'x'"),
+        ("SELECT t.xx FROM t", UnknownNameError, "did you mean 'x'"),
+        ("SELECT w.x FROM t", UnknownNameError, "not a table of this FROM"),
+        ("SELECT k FROM t, u", PlanError, "ambiguous: it could be t.k, u.k"),
+        ("SELECT 1 FROM t a, u a", PlanError, "two relations"),
+        ("SELECT x FROM t WHERE rand() > 0.5", UnsupportedError, "RAND"),
+        ("SELECT x FROM t WHERE x = ?", UnsupportedError, "parameter"),
+        ("SELECT x FROM t WHERE b = 1", TypeMismatchError, "boolean"),
+        ("SELECT x FROM t WHERE x", TypeMismatchError, "boolean"),
+        ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", UnsupportedError, "RECURSIVE"),
+        ("SELECT x FROM t JOIN v USING (q)", UnknownNameError, "USING"),
+    ],
+)
+def test_refusals(text: str, error: type[PlanError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        plan(text, SCHEMAS)
+
+
+def test_too_many_sources() -> None:
+    sources = ", ".join(f"v v{number}" for number in range(MAX_SOURCES + 1))
+    with pytest.raises(UnsupportedError, match=str(MAX_SOURCES)):
+        plan(f"SELECT 1 FROM {sources}", SCHEMAS)
+
+
+def test_describe_shows_blocks_and_what_runs_above() -> None:
+    text = describe(plan("SELECT DISTINCT x FROM t, v WHERE t.k = v.k AND z > 1", SCHEMAS))
+    assert "equality t.k = v.k as int" in text
+    assert "selection v.z > 1" in text
+    assert "because: DISTINCT runs above" in text
