@@ -238,6 +238,11 @@ def test_coalesce_stops_at_the_first_known_value() -> None:
         values(call("coalesce", A, fallback), 1, a=pa.array([None], I64))
 
 
+def test_rounding_away_all_digits_of_the_widest_decimal() -> None:
+    numbers = pa.array([D(0), D("9" * 37), None], pa.decimal128(37, 0))
+    assert values(call("round", A, Literal(-39, I32)), 3, a=numbers) == [D(0), D(0), None]
+
+
 def test_greatest_and_least_of_columns() -> None:
     nan = float("nan")
     left, right = pa.array([1.0, nan, None, nan]), pa.array([2.0, 1.0, nan, None])

@@ -188,10 +188,10 @@ def _float_to_text(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, None]
         plain = ((magnitude >= 1e-3) & (magnitude < 1e7)) | (magnitude == 0)
     text = pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0")
     if not plain.all():
-        scientific = text
+        scientific = text.filter(pa.array(~plain))
         for pattern, form in _SCIENTIFIC_FORMS:
             scientific = pc.replace_substring_regex(scientific, pattern, form)
-        text = pc.if_else(pa.array(plain), text, scientific)
+        text = pc.replace_with_mask(text, pa.array(~plain), scientific)
     return text.cast(type_), None
 
 

@@ -192,6 +192,6 @@ def round_to(value: Value, n_digits: int) -> Value:
     if n_digits >= value.type.scale:
         return value.cast(type_)
     if n_digits < -MAX_PRECISION:
-        return pc.multiply(value, pa.scalar(0, pa.decimal128(1, 0))).cast(type_)
+        return pc.if_else(pc.is_valid(value), pa.scalar(0, type_), pa.scalar(None, type_))
     scaled = wide(value, value.type.scale)
     return pc.round(scaled, n_digits, round_mode=HALF_UP).cast(type_)

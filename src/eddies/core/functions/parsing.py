@@ -163,7 +163,10 @@ def _days(year: Int64s, month: Int64s, day: Int64s) -> tuple[Int64s, Mask]:
 
 def to_date(text: pa.Array, type_: pa.DataType) -> Parsed:
     """`yyyy`, `yyyy-m`, `yyyy-m-d`, the last optionally followed by a space or T and anything."""
-    present = truth(pc.is_valid(text), len(text))
+    try:
+        return text.cast(type_), np.zeros(len(text), np.bool_)  # all are yyyy-mm-dd: the usual case
+    except pa.ArrowInvalid:
+        present = truth(pc.is_valid(text), len(text))
     year, month, day = pc.extract_regex(_trimmed(text), _DATE).flatten()
     matched = truth(pc.is_valid(year), len(text))
     days, exists = _days(_numbers(year, 1970), _numbers(month, 1), _numbers(day, 1))
