@@ -151,6 +151,10 @@ def small() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 TEXTS = [
+    "WITH q AS (SELECT t.k, max(x) AS m FROM t, v WHERE t.k = v.k GROUP BY t.k)"
+    " SELECT q.m, u.y FROM q, u, v WHERE q.k = u.k AND u.k = v.k",
+    "SELECT x FROM t, v WHERE t.k = v.k AND x > (WITH q AS (SELECT t.k, max(z) AS m FROM t, v"
+    " WHERE t.k = v.k GROUP BY t.k) SELECT max(q.m) FROM q, u, v WHERE q.k = u.k AND u.k = v.k)",
     "SELECT a.x, b.y + 1 FROM t a JOIN u b ON a.k = b.k WHERE a.d >= '2020-01-10' AND a.x +"
     " b.y > 3",
     "SELECT * FROM t JOIN u USING (k)",

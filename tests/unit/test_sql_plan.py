@@ -230,6 +230,16 @@ def test_correlated_subquery_stays_with_spark() -> None:
     assert len(planned.blocks) == 1
 
 
+def test_a_query_over_a_with_table_that_has_a_block_has_its_own() -> None:
+    planned = plan(
+        "WITH q AS (SELECT t.k, max(x) AS m FROM t, v WHERE t.k = v.k GROUP BY t.k) "
+        "SELECT q.m FROM q, u, v WHERE q.k = u.k AND u.k = v.k",
+        SCHEMAS,
+    )
+    assert len(planned.blocks) == 2
+    assert planned.kept == frozenset()
+
+
 def test_nothing_is_computed_early_below_a_condition_that_stays_above() -> None:
     planned = plan("SELECT 1 / x AS q FROM t, v WHERE t.k = v.k AND soundex(s) = 'A'", SCHEMAS)
     assert all(isinstance(output.expr, Column) for output in planned.blocks[0].query.output)

@@ -291,6 +291,7 @@ def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
 def _outer_references(query: exp.Expr) -> set[str]:
     """The relations `query` reads that are defined outside of it."""
     inside = {alias.name for alias in query.find_all(exp.TableAlias)}
+    inside |= {table.name for table in query.find_all(exp.Table)}  # blocks have no alias
     return {node.table for node in query.find_all(exp.Column) if node.table} - inside
 
 
