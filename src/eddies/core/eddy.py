@@ -176,7 +176,9 @@ class Eddy:
         self._n_arrived[relation] += batch.num_rows
         if self.graph.query.never:
             return
-        piece_rows = min(self.options.batch_rows, self.options.reoptimize_every)
+        piece_rows = self.options.batch_rows
+        if self.options.reoptimize_every is not None:
+            piece_rows = min(piece_rows, self.options.reoptimize_every)
         for start in range(0, batch.num_rows, piece_rows):
             self._take_in(relation, batch.slice(start, piece_rows))
 

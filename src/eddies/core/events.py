@@ -11,7 +11,16 @@ from typing import Protocol
 
 from eddies.core.lineage import Signature
 
-__all__ = ["Built", "Event", "EventSink", "Finished", "Indexed", "Reoptimized", "Routed", "SourceEnded"]
+__all__ = [
+    "Built",
+    "Event",
+    "EventSink",
+    "Finished",
+    "Indexed",
+    "Reoptimized",
+    "Routed",
+    "SourceEnded",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ class Options:
                       inside symmetric hash joins, acyclic queries only), "auto" = "stems".
     memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
     batch_rows        most rows routed at once.
-    reoptimize_every  driver rows between two safe points at which decisions are renewed.
+    reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are
+                      cut to this size. None: as often as deciding stays below 2 % of the work, and
+                      sooner (up to 5 %) when a module behaves differently than before.
     threads           threads that probe when every source but the last is complete.
     seed              of every random choice.
     check_invariants  test what is too dear to test always.
@@ -62,7 +64,7 @@ class Options:
     state: StateMode = "auto"
     memory: str | int | None = None
     batch_rows: int = DEFAULT_BATCH_ROWS
-    reoptimize_every: int = DEFAULT_BATCH_ROWS
+    reoptimize_every: int | None = None
     threads: int = 1
     seed: int = 0
     check_invariants: bool = False
@@ -78,6 +80,8 @@ class Options:
             raise OptionError(f"unknown state {self.state!r}; choose auto, stems or joins")
         for name in ("batch_rows", "reoptimize_every", "threads"):
             value = getattr(self, name)
+            if name == "reoptimize_every" and value is None:
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.batch_rows > MAX_BATCH_ROWS:

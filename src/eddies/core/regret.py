@@ -91,7 +91,7 @@ class RegretRouter(Router):
         policy: RoutingPolicy,
         clock: Clock,
         collect: Callable[[RoutedBatch], None],
-        reoptimize_every: int,
+        reoptimize_every: int | None,
         batch_rows: int,
     ) -> None:
         super().__init__(table, policy, clock, collect, reoptimize_every, batch_rows, None)

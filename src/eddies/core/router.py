@@ -22,6 +22,9 @@ from eddies.core.state.scratch import Scratch
 __all__ = ["Router"]
 
 _UNTIL_REOPTIMIZED = 2**62
+_DECIDING_SHARE = 0.02  # of the time in modules that deciding may take when no interval is given
+_SURPRISED_SHARE = 0.05  # ... when the policy was surprised
+_LEAST_ROWS = 16_384  # between two automatic re-optimizations
 
 
 class Router:
@@ -36,7 +39,7 @@ class Router:
         policy: RoutingPolicy,
         clock: Clock,
         collect: Callable[[RoutedBatch], None],
-        reoptimize_every: int,
+        reoptimize_every: int | None,
         batch_rows: int,
         events: EventSink | None,
     ) -> None:
@@ -55,6 +58,7 @@ class Router:
         self.n_driver_rows = 0
         self.n_decisions = 0
         self.ns_deciding = 0
+        self.ns_working = 0
         self.ns_indexing = 0
 
     @property
@@ -67,11 +71,18 @@ class Router:
         assert self.n_in_flight == 0, (
             "safe points: a base batch may start only when none is in flight"
         )
-        if self._n_since_reoptimized >= self._reoptimize_every:
+        if self._is_time_to_reoptimize():
             self._reoptimize()
         self._n_since_reoptimized += batch.n_rows
         self.n_driver_rows += batch.n_rows
         self._current = batch
+
+    def _is_time_to_reoptimize(self) -> bool:
+        if self._reoptimize_every is not None:
+            return self._n_since_reoptimized >= self._reoptimize_every
+        share = _SURPRISED_SHARE if self.policy.is_surprised else _DECIDING_SHARE
+        affordable = self.ns_deciding <= share * self.ns_working
+        return affordable and self._n_since_reoptimized >= _LEAST_ROWS
 
     def _reoptimize(self) -> None:
         started = self._now()
@@ -167,6 +178,7 @@ class Router:
         route.n_in[choice] += n_in
         route.n_out[choice] += n_out
         route.ns[choice] += elapsed
+        self.ns_working += elapsed
         self.policy.observe(fork, choice, n_in, n_out, elapsed)
         if self._events is not None:
             name = fork.candidates[choice].name

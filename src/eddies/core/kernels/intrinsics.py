@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _typed_intrinsic
 
 from eddies.core.kernels.jit import JIT_DISABLED
 
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 # Builder, context and argument types belong to numba and llvmlite, which are untyped: hence Any.
+intrinsic: Any = _typed_intrinsic
 _I8, _I16, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 16, 32, 64, 128))
 
 

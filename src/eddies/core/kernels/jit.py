@@ -80,7 +80,7 @@ def _choose_cache_folder() -> None:
 _choose_cache_folder()
 
 
-def kernel(*signatures: types.Type) -> Callable[[F], F]:
+def kernel(*signatures: Any) -> Callable[[F], F]:  # numba's signature types are not public
     """Compile a function for `signatures` now, or load it from the cache."""
     compile_with = numba.njit(
         list(signatures), nogil=True, cache=True, boundscheck=False, error_model="numpy"

@@ -65,6 +65,15 @@ def same_bytes(left: int, right: int, length: int) -> bool:
     return load64(left + length - 8) == load64(right + length - 8)
 
 
+@inlined
+def same_short_bytes(left: int, right: int, length: int) -> bool:
+    """Whether two strings of equal length hold the same bytes; reads one byte at a time."""
+    for b in range(length):
+        if load8(left + b) != load8(right + b):
+            return False
+    return True
+
+
 @kernel(types.int64(rw(i32), rw(i32), i64, ro(i64), ro(i32), ro(i64), ro(i32)))
 def verify_text(
     positions: Rows,
@@ -75,9 +84,10 @@ def verify_text(
     addresses: Addresses,
     lengths: Rows,
 ) -> int:
-    """Keep, in place, the matches whose byte strings are equal; the words are known to be equal.
+    """Keep, in place, the matches whose byte strings are equal.
 
-    Strings of at most seven bytes are equal when their words are.
+    Short strings are compared too: in a composite key it is the mixed words that are known to be
+    equal, not the words of the strings.
     """
     kept = 0
     for a in range(n):
@@ -87,8 +97,11 @@ def verify_text(
         row = rows[a]
         length = np.int64(probe_lengths[j])
         same = np.int64(lengths[row]) == length
-        if same and length > 7:
-            same = same_bytes(probe_addresses[j], addresses[row], length)
+        if same:
+            if length > 7:
+                same = same_bytes(probe_addresses[j], addresses[row], length)
+            else:
+                same = same_short_bytes(probe_addresses[j], addresses[row], length)
         positions[kept] = j
         rows[kept] = row
         kept += same

@@ -1,8 +1,9 @@
 """Aggregation where the rows come out, so that a huge join result is never materialised.
 
-Each router has an `Aggregator` of its own; they are merged at the end. Sums of integers are exact:
-they are kept as two parts that cannot overflow and checked against the result type at the end, as
-Spark does in ANSI mode. With groups, batches are reduced to partial groups as they come, and partial
+Each router has an `Aggregator` of its own; they are merged at the end. Sums are exact: those of
+integers are kept as two parts, those of decimals as 256-bit decimals, which cannot overflow, and
+checked against the result type at the end, as Spark does in ANSI mode. NaN, the largest number in
+SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups, batches are reduced to partial groups as they come, and partial
 groups are merged whenever they have doubled, so memory follows the number of groups.
 """
 
@@ -23,6 +24,7 @@ __all__ = ["Aggregator"]
 
 _LOW_BITS = 32
 _FEWEST_PARTIAL_ROWS = 65_536
+_SUMMED_DIGITS = 30  # decimals of so many digits can be added a batch at a time in 128 bits
 _PARTIAL = {"count_star": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
@@ -45,7 +47,7 @@ class Aggregator:
         keys = []
         for i, group in enumerate(self._aggregation.groups):
             keys.append(f"g{i}")
-            columns[f"g{i}"] = evaluate(group.expr, batch.column, n, self._functions)
+            columns[f"g{i}"] = _group_key(evaluate(group.expr, batch.column, n, self._functions))
         plan: list[tuple[str, str]] = []
         for i, aggregate in enumerate(self._aggregation.aggregates):
             if aggregate.arg is None:
@@ -63,7 +65,7 @@ class Aggregator:
             self._take(pa.table(values), [], list(values))
 
     def _take(self, partial: pa.Table, keys: list[str], names: list[str]) -> None:
-        self._partials.append(partial.rename_columns([*keys, *names]))
+        self._partials.append(_widened(partial.rename_columns([*keys, *names])))
         self._n_partial += partial.num_rows
         if self._n_partial >= self._merge_at:
             self._merge_partials()
@@ -95,8 +97,8 @@ class Aggregator:
         self._partials, self._n_partial = [merged], merged.num_rows
 
     def _merge_function(self, name: str) -> str:
-        aggregate = self._aggregation.aggregates[int(name[1:].split("_")[0])]
-        return _PARTIAL[aggregate.function]
+        number, _, part = name[1:].partition("_")
+        return "max" if part == "nan" else _PARTIAL[self._aggregation.aggregates[int(number)].function]
 
     def result(self, schema: pa.Schema) -> pa.RecordBatch:
         """The final rows."""
@@ -120,12 +122,40 @@ def _expand(i: int, aggregate: Aggregate, columns: dict[str, pa.Array]) -> list[
     name = f"a{i}"
     if aggregate.function == "count_star":
         return [(name, "count_all" if pa.types.is_null(columns[name].type) else "sum")]
-    if aggregate.function == "sum" and pa.types.is_integer(columns[name].type):
-        values = columns.pop(name).cast(pa.int64())
-        columns[f"{name}_high"] = pc.shift_right(values, _LOW_BITS)
-        columns[f"{name}_low"] = pc.bit_wise_and(values, (1 << _LOW_BITS) - 1)
+    type_ = columns[name].type
+    if aggregate.function == "sum" and pa.types.is_integer(type_):
+        values = columns.pop(name)
+        values = values if pa.types.is_uint64(type_) else values.cast(pa.int64())
+        bits = pa.scalar(_LOW_BITS, values.type), pa.scalar((1 << _LOW_BITS) - 1, values.type)
+        columns[f"{name}_high"] = pc.shift_right(values, bits[0]).cast(pa.int64())
+        columns[f"{name}_low"] = pc.bit_wise_and(values, bits[1]).cast(pa.int64())
         return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
+    if aggregate.function == "sum" and pa.types.is_decimal(type_) and type_.precision > _SUMMED_DIGITS:
+        columns[name] = columns[name].cast(pa.decimal256(76, type_.scale))
+    if aggregate.function in ("min", "max") and pa.types.is_floating(type_):
+        values = columns.pop(name)
+        is_nan = pc.is_nan(values)
+        columns[f"{name}_number"] = pc.if_else(is_nan, pa.scalar(None, type_), values)
+        columns[f"{name}_nan"] = is_nan.cast(pa.uint8())
+        return [(f"{name}_number", aggregate.function), (f"{name}_nan", "max")]
     return [(name, aggregate.function)]
+
+
+def _group_key(array: pa.Array) -> pa.Array:
+    """Arrow groups floats by their bits; for SQL zero has no sign and every NaN is the same."""
+    if not pa.types.is_floating(array.type):
+        return array
+    nan, zero = pa.scalar(float("nan"), array.type), pa.scalar(0.0, array.type)
+    return pc.if_else(pc.is_nan(array), nan, pc.add(array, zero))
+
+
+def _widened(partial: pa.Table) -> pa.Table:
+    """Decimal sums with room for any number of batches."""
+    for i, field in enumerate(partial.schema):
+        if field.name.startswith("a") and pa.types.is_decimal128(field.type):
+            wide = partial.column(i).cast(pa.decimal256(76, field.type.scale))
+            partial = partial.set_column(i, field.name, wide)
+    return partial
 
 
 def _reduced(array: pa.Array, function: str, n: int) -> pa.Array:
@@ -140,19 +170,9 @@ def _reduced(array: pa.Array, function: str, n: int) -> pa.Array:
 def _merged(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Array:
     if function == "sum":
         value = pc.sum(column)
-    elif pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
-        value = _with_nan(column, function)
     else:
         value = pc.min_max(column)[function]
     return pa.array([value.as_py()], type=value.type)
-
-
-def _with_nan(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Scalar:
-    """NaN is the largest number."""
-    numbers = column.filter(pc.invert(pc.is_nan(column)))
-    if function == "min" and len(numbers) > numbers.null_count:
-        return pc.min_max(numbers)["min"]
-    return pa.scalar(float("nan"), type=column.type)
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
@@ -161,8 +181,10 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 def _final(i: int, aggregate: Aggregate, table: pa.Table) -> pa.Array:
     name = f"a{i}"
+    if f"{name}_nan" in table.column_names:
+        return _with_nan(aggregate.function, table[f"{name}_number"], table[f"{name}_nan"])
     if f"{name}_high" not in table.column_names:
-        return _single(table[name])
+        return _fitting(_single(table[name]), aggregate)
     high = table[f"{name}_high"].to_pylist()
     low = table[f"{name}_low"].to_pylist()
     sums = [None if h is None else (h << _LOW_BITS) + s for h, s in zip(high, low, strict=True)]
@@ -171,6 +193,28 @@ def _final(i: int, aggregate: Aggregate, table: pa.Table) -> pa.Array:
             return pa.array([None if s is None else Decimal(s) for s in sums], aggregate.type)
         return pa.array(sums, type=aggregate.type)
     except (OverflowError, pa.ArrowInvalid) as error:
-        raise EvaluationError(
-            f"sum {aggregate.name!r} overflows {aggregate.type}; cast its argument to a decimal"
-        ) from error
+        raise _overflow(aggregate) from error
+
+
+def _with_nan(function: str, numbers: pa.ChunkedArray, is_nan: pa.ChunkedArray) -> pa.Array:
+    """NaN is the largest number: any NaN is the maximum, and only NaN makes it the minimum."""
+    number, nan = _single(numbers), pc.equal(_single(is_nan), 1)
+    if function == "min":
+        nan = pc.and_(nan, pc.is_null(number))
+    return pc.if_else(pc.fill_null(nan, False), pa.scalar(float("nan"), number.type), number)
+
+
+def _fitting(values: pa.Array, aggregate: Aggregate) -> pa.Array:
+    if not pa.types.is_decimal256(values.type):
+        return values
+    try:
+        return pc.cast(values, aggregate.type)
+    except pa.ArrowInvalid as error:
+        raise _overflow(aggregate) from error
+
+
+def _overflow(aggregate: Aggregate) -> EvaluationError:
+    return EvaluationError(
+        f"{aggregate.function} {aggregate.name!r} overflows {aggregate.type}; "
+        "cast its argument to a decimal"
+    )

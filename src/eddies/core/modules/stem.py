@@ -318,15 +318,17 @@ def _shifted(array: pa.Array, band: Band) -> np.ndarray:  # type: ignore[type-ar
     values = sort_values(array)
     if values.dtype == np.float64:
         values = np.where(np.isnan(values), np.inf, values)
-        if band.shift:
-            values = values + band.shift
-            direction = -np.inf if band.is_lower else np.inf
-            margin = np.abs(values) * 1e-12 + abs(band.shift) * 1e-12
-            values = np.where(
-                np.isfinite(values), values - margin if band.is_lower else values + margin, values
-            )
-            values = np.nextafter(values, direction)
-        return values
+        if not band.shift:
+            return values
+        # Both the comparison's sum and ours may have rounded; float32 does so in the eighth digit.
+        # Where infinity comes in, the sum says nothing about the summand: no bound.
+        direction = -1.0 if band.is_lower else 1.0
+        digits = 1e-12 if pa.types.is_float64(array.type) else 1e-6
+        with np.errstate(invalid="ignore", over="ignore"):
+            shifted = values + band.shift
+            shifted += direction * digits * (np.abs(shifted) + abs(band.shift))
+            shifted = np.nextafter(shifted, direction * np.inf)
+        return np.where(np.isfinite(shifted), shifted, direction * np.inf)
     if not band.shift:
         return values
     info = np.iinfo(np.int64)

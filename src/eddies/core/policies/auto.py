@@ -163,6 +163,11 @@ class AutoPolicy:
         return Decision(best)
 
     @property
+    def is_surprised(self) -> bool:
+        """Whether a run since the last absorption contradicted what is believed."""
+        return self._ledger.is_surprised
+
+    @property
     def account_ns(self) -> float:
         """What exploration may cost now; negative if slices cost more than expected."""
         return self._account_ns

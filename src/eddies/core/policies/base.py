@@ -13,7 +13,8 @@ Order of calls, for each eddy thread its own policy object:
 
 A decision stays in force for its fork until `n_rows` rows took it or until the next `reoptimize`
 (section 3.2 of the overhead study: decide once every k tuples). A policy with `every_batch` is asked
-again for every batch: lotteries must draw.
+again for every batch: lotteries must draw. `is_surprised` asks for an early `reoptimize`, because a
+module behaved differently than before.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class RoutingPolicy(Protocol):
     """See the module docstring for the order of calls."""
 
     every_batch: bool
+
+    @property
+    def is_surprised(self) -> bool:
+        """Whether the next safe point should be used even if it comes early."""
+        ...
 
     def choose(self, fork: Fork) -> Decision:
         """Which way now. Called only for forks with at least one candidate."""

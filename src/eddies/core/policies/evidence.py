@@ -40,7 +40,8 @@ JUDGE_ROWS = 256  # fewer new rows cannot contradict the past
 SIGMAS = 4.0  # of chance that a difference in selectivity must exceed...
 DIFFERENCE = 0.15  # ...and its least size, relative
 SPEED_UP = 1.5  # a cost this much lower is believed at once
-DOUBTED_ROWS = 256.0  # weight left to figures of a module that was contradicted elsewhere
+SURPRISE = 0.2  # difference from the last selectivity that asks for new decisions, relative
+DOUBTED_ROWS = 8.0  # weight left to figures of a module that was contradicted elsewhere
 
 
 class Estimate(NamedTuple):
@@ -80,6 +81,7 @@ class Evidence:
     __slots__ = (
         "at_rows",
         "elapsed_ns",
+        "expected",
         "is_stale",
         "is_touched",
         "module",
@@ -99,6 +101,7 @@ class Evidence:
         self.past = Tally()
         self.at_rows = 0  # driver rows at the last absorption
         self.is_stale = True
+        self.expected = -1.0  # rows out per row in, as last absorbed
         self._reset()
 
     def _reset(self) -> None:
@@ -131,6 +134,7 @@ class Ledger:
         self.n_driver_rows = 0
         self.elapsed_ns = 0
         self.run_price_ns = 0.0
+        self.is_surprised = False
         self._evidence: dict[tuple[Signature, int], Evidence] = {}
         self._places: dict[Signature, Place] = {}
         self._modules: dict[int, Module] = {}
@@ -152,7 +156,11 @@ class Ledger:
             return
         evidence.n_runs += 1
         evidence.n_in += n_in
-        if n_in < SHORT_ROWS:
+        if n_in >= SHORT_ROWS:
+            difference = n_out - evidence.expected * n_in
+            if evidence.expected >= 0.0 and abs(difference) > SURPRISE * max(n_out, n_in - n_out):
+                self.is_surprised = True
+        else:
             evidence.short_runs += 1
             evidence.short_in += n_in
             evidence.short_ns += elapsed_ns
@@ -180,6 +188,7 @@ class Ledger:
     def absorb(self) -> list[tuple[Evidence, int, int, int]]:
         """Count in what was observed; returns it: evidence, rows in, rows out, nanoseconds."""
         touched, self._touched = self._touched, []
+        self.is_surprised = False
         runs = []
         for evidence in touched:
             if evidence.place.is_entry:
@@ -261,6 +270,7 @@ class Ledger:
             for other in evidence.place.evidence:
                 other.is_stale = True
         evidence.is_stale = False
+        evidence.expected = evidence.n_out / n_in
         for tally in (past, module.total):
             tally.n_runs += evidence.n_runs
             tally.n_in += n_in

@@ -31,6 +31,7 @@ class GreedyPolicy:
     Worst case: blind to cost. A dear and selective module goes before a cheap one, by any factor.
     """
 
+    is_surprised = False
     every_batch = True
 
     def __init__(self, rng: random.Random, *, explored_share: float = EXPLORED_SHARE) -> None:

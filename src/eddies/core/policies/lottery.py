@@ -35,6 +35,7 @@ class LotteryPolicy:
     join that returns nothing because its partner is late looks perfect (section 5 of Eddies).
     """
 
+    is_surprised = False
     every_batch = True
 
     def __init__(self, rng: random.Random, *, cost_aware: bool = True) -> None:

@@ -34,6 +34,7 @@ class LotteryWindowPolicy:
     share).
     """
 
+    is_surprised = False
     every_batch = True
 
     def __init__(

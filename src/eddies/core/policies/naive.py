@@ -30,6 +30,7 @@ class NaivePolicy:
     Worst case: with equal costs it is random, so a fan-out join may come first half of the time.
     """
 
+    is_surprised = False
     every_batch = True
 
     def __init__(self, rng: random.Random) -> None:

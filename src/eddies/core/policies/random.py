@@ -21,6 +21,7 @@ class RandomPolicy:
     Worst case: the expected cost is the mean over all orders; there is no bound against the best.
     """
 
+    is_surprised = False
     every_batch = True
 
     def __init__(self, rng: Random) -> None:

@@ -27,6 +27,7 @@ class RankPolicy:
     Worst case: a module that looked bad when tried and is good now is never tried again.
     """
 
+    is_surprised = False
     every_batch = False
 
     def __init__(self) -> None:

@@ -56,6 +56,7 @@ class StaticPolicy:
     Worst case: the order is the worst one, by any factor; nothing will correct it.
     """
 
+    is_surprised = False
     every_batch = False
 
     def __init__(self, order: Sequence[str]) -> None:
