@@ -1,9 +1,9 @@
 """Random queries over small random tables, each with the same question as SQL text for an oracle.
 
-`make_case(seed)` is a pure function of its seed: a failure is repeated by its number. Tables are tiny
-and their values come from small pools, so that joins hit, miss, and multiply; pools hold the values
-that go wrong (extremes, zeros of both signs, NaN, empty strings, strings around the eight-byte
-border). Every predicate is made twice, side by side: as an expression of the core and as SQL.
+`make_case(seed)` is a pure function of its seed: a failure is repeated by its number. Tables are
+tiny and their values come from small pools, so that joins hit, miss, and multiply; pools hold the
+values that go wrong (extremes, zeros of both signs, NaN, empty strings, strings around the border
+of eight bytes). Every predicate is made twice, side by side: as an expression and as SQL.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ KINDS: dict[str, tuple[pa.DataType, list[object]]] = {
     "float64": (pa.float64(), [0.0, -0.0, _NAN, _INF, -_INF, 1.5, 0.1, 5e-324, 1.7e308]),
     "bool": (pa.bool_(), [True, False]),
     "short": (pa.string(), ["", "a", "b", "ab", "ba", "seven77", "seven78", "é", "a\0"]),
-    "long": (pa.string(), ["eight888", "eight889", "x" * 40, "x" * 39 + "y", "y" + "x" * 39, "", "a"]),
+    "long": (
+        pa.string(),
+        ["eight888", "eight889", "x" * 40, "x" * 39 + "y", "y" + "x" * 39, "", "a"],
+    ),
     "binary": (pa.binary(), [b"", b"\0", b"\0\0", b"\xff" * 7, b"\xff" * 8, b"\xff" * 9, b"a"]),
     "date": (pa.date32(), [_DAY + datetime.timedelta(n) for n in (0, 1, 2, -20000, 30000)]),
     "timestamp": (
@@ -89,7 +92,9 @@ class Case:
 
     def halved(self) -> Case:
         """The same question about the first half of every table."""
-        return replace(self, tables={n: t.slice(0, t.num_rows // 2) for n, t in self.tables.items()})
+        return replace(
+            self, tables={n: t.slice(0, t.num_rows // 2) for n, t in self.tables.items()}
+        )
 
 
 def _odd(value: int | None) -> bool | None:
@@ -123,9 +128,11 @@ class _Maker:
     def _count(self) -> int:
         few = {"cross": 4, "clique": 6, "band": 5}
         lowest = 3 if self.shape == "cycle" else 2
-        return min(self.rng.choice((2, 3, 3, 4, 4, 5, 5, 6, 7, 8)), few.get(self.shape, 8)) if (
-            lowest == 2
-        ) else self.rng.randint(3, 7)
+        return (
+            min(self.rng.choice((2, 3, 3, 4, 4, 5, 5, 6, 7, 8)), few.get(self.shape, 8))
+            if (lowest == 2)
+            else self.rng.randint(3, 7)
+        )
 
     # Data
 

@@ -170,7 +170,10 @@ class Eddy:
     # The public verbs
 
     def push(self, source: str, batch: pa.RecordBatch) -> None:
-        """Rows of a relation have arrived. `source` names the relation, or one of its roles."""
+        """Rows of a relation have arrived. `source` names the relation, or one of its roles.
+
+        A batch that cannot be taken in fails the whole eddy: see `poll`.
+        """
         relation = self._relation(source)
         self._check_open(relation)
         self._n_arrived[relation] += batch.num_rows
@@ -179,8 +182,13 @@ class Eddy:
         piece_rows = self.options.batch_rows
         if self.options.reoptimize_every is not None:
             piece_rows = min(piece_rows, self.options.reoptimize_every)
-        for start in range(0, batch.num_rows, piece_rows):
-            self._take_in(relation, batch.slice(start, piece_rows))
+        try:
+            for start in range(0, batch.num_rows, piece_rows):
+                self._take_in(relation, batch.slice(start, piece_rows))
+        except BaseException as error:
+            # A part of the batch may be stored: going on would give a wrong answer.
+            self._fail(error)
+            raise
 
     def end(self, source: str) -> None:
         """A relation has delivered its last row."""
@@ -201,9 +209,12 @@ class Eddy:
         try:
             return self._poll()
         except BaseException as error:
-            self._error = error
-            self._shut_pool()
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._shut_pool()
 
     def _poll(self) -> pa.RecordBatch | None:
         while True:

@@ -98,7 +98,9 @@ class Aggregator:
 
     def _merge_function(self, name: str) -> str:
         number, _, part = name[1:].partition("_")
-        return "max" if part == "nan" else _PARTIAL[self._aggregation.aggregates[int(number)].function]
+        return (
+            "max" if part == "nan" else _PARTIAL[self._aggregation.aggregates[int(number)].function]
+        )
 
     def result(self, schema: pa.Schema) -> pa.RecordBatch:
         """The final rows."""
@@ -130,7 +132,11 @@ def _expand(i: int, aggregate: Aggregate, columns: dict[str, pa.Array]) -> list[
         columns[f"{name}_high"] = pc.shift_right(values, bits[0]).cast(pa.int64())
         columns[f"{name}_low"] = pc.bit_wise_and(values, bits[1]).cast(pa.int64())
         return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
-    if aggregate.function == "sum" and pa.types.is_decimal(type_) and type_.precision > _SUMMED_DIGITS:
+    if (
+        aggregate.function == "sum"
+        and pa.types.is_decimal(type_)
+        and type_.precision > _SUMMED_DIGITS
+    ):
         columns[name] = columns[name].cast(pa.decimal256(76, type_.scale))
     if aggregate.function in ("min", "max") and pa.types.is_floating(type_):
         values = columns.pop(name)

@@ -1,0 +1,141 @@
+"""Slow, obvious twins of the compiled kernels, written to be read.
+
+Lists and dictionaries of Python, one row at a time. Kernels work in place; a twin returns
+what the arrays should hold. The hash index has one twin for all its kernels: a dictionary from
+words to rows, newest first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Index",
+    "compact",
+    "copy_bytes",
+    "equal_keys",
+    "expand_ranges",
+    "gather",
+    "home_line",
+    "is_same_text",
+    "mix_word",
+    "offsets_of",
+    "text_word",
+]
+
+_ALL = (1 << 64) - 1
+_SEED, _STEP = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
+
+
+def gather(values: Sequence[object], ids: Sequence[int]) -> list[object]:
+    return [values[i] for i in ids]
+
+
+def compact(keep: Sequence[bool], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [pair for pair, kept in zip(pairs, keep, strict=True) if kept]
+
+
+def offsets_of(lengths: Sequence[int]) -> list[int]:
+    return [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+
+
+def copy_bytes(strings: Sequence[bytes]) -> bytes:
+    return b"".join(strings)
+
+
+def _hash(word: int) -> int:
+    word ^= word >> 32
+    word = word * 0xD6E8FEB86659FD93 & _ALL
+    word ^= word >> 29
+    return word * 0x9E3779B97F4A7C15 & _ALL
+
+
+def home_line(word: int, n_lines: int) -> int:
+    """The line where a word wants to live: the top bits of its hash."""
+    return _hash(word) >> (64 - (n_lines.bit_length() - 1))
+
+
+def _fold(left: int, right: int) -> int:
+    product = left * right
+    return (product & _ALL) ^ (product >> 64)
+
+
+def text_word(text: bytes) -> int:
+    """Bytes and length of a short string; a hash with the top byte set of a longer one."""
+    if len(text) <= 7:
+        return len(text) << 56 | int.from_bytes(text, "little")
+    word = _SEED ^ len(text)
+    start = 0
+    while start + 8 < len(text):
+        word = _fold(word ^ int.from_bytes(text[start : start + 8], "little"), _STEP)
+        start += 8
+    word = _fold(word ^ int.from_bytes(text[-8:], "little"), _SEED)
+    return word | 0xFF << 56
+
+
+def is_same_text(left: bytes, right: bytes) -> bool:
+    return left == right
+
+
+def mix_word(into: int, word: int) -> int:
+    into ^= into >> 32
+    into = into * 0xD6E8FEB86659FD93 & _ALL
+    into ^= into >> 32
+    return _fold(into ^ _SEED, word ^ _STEP)
+
+
+def equal_keys(left: Sequence[object], right: Sequence[object]) -> bool:
+    """SQL's equality of two keys: NULL equals nothing, NaN equals NaN, zero has no sign."""
+    for a, b in zip(left, right, strict=True):
+        if a is None or b is None:
+            return False
+        if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+            continue
+        if a != b:
+            return False
+    return True
+
+
+def expand_ranges(
+    starts: Sequence[int], stops: Sequence[int], sequence: Sequence[int], limit: int
+) -> list[tuple[int, int]]:
+    pairs = []
+    for j in range(len(starts)):
+        for k in range(starts[j], stops[j]):
+            if sequence[k] < limit:
+                pairs.append((j, sequence[k]))
+    return pairs
+
+
+@dataclass
+class Index:
+    """Rows by word, newest first."""
+
+    rows_by_word: dict[int, list[int]] = field(default_factory=dict)
+    n_duplicates: int = 0
+
+    def insert(self, words: Sequence[int], rows: Sequence[int]) -> None:
+        for word, row in zip(words, rows, strict=True):
+            known = self.rows_by_word.setdefault(word, [])
+            self.n_duplicates += bool(known)
+            known.insert(0, row)
+
+    def newest(self, words: Sequence[int], limit: int | None = None) -> list[tuple[int, int]]:
+        """For every word that has one, its newest row below `limit`."""
+        matches = []
+        for position, word in enumerate(words):
+            rows = [r for r in self.rows_by_word.get(word, []) if limit is None or r < limit]
+            if rows:
+                matches.append((position, rows[0]))
+        return matches
+
+    def probe(self, words: Sequence[int], limit: int | None = None) -> list[tuple[int, int]]:
+        """All matches below `limit`."""
+        return [
+            (position, row)
+            for position, word in enumerate(words)
+            for row in self.rows_by_word.get(word, [])
+            if limit is None or row < limit
+        ]

@@ -1,0 +1,168 @@
+"""Aggregates of a join, global and grouped, against values worked out by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from eddies.core.options import Options
+from eddies.core.query import Aggregate, Aggregation, Output
+from eddies.errors import EvaluationError
+from tests.support.bag import assert_same_bag
+from tests.support.small import answer, col, make_query
+
+NAN = float("nan")
+
+
+def aggregate_of(
+    columns: dict[str, pa.Array],
+    groups: list[str],
+    aggregates: list[tuple[str, str | None, pa.DataType]],
+    **settings: object,
+) -> pa.Table:
+    """Aggregates of one table `t`."""
+    table = pa.table(columns)
+    aggregation = Aggregation(
+        tuple(Output(name, col(f"t.{name}"), table.schema.field(name).type) for name in groups),
+        tuple(
+            Aggregate(f"s{i}", function, None if arg is None else col(f"t.{arg}"), type_)  # type: ignore[arg-type]
+            for i, (function, arg, type_) in enumerate(aggregates)
+        ),
+    )
+    query = make_query({"t": table}, output=(), aggregation=aggregation)
+    return answer(query, {"t": table}, **settings)  # type: ignore[arg-type]
+
+
+ALL = [
+    ("count_star", None, pa.int64()),
+    ("count", "x", pa.int64()),
+    ("sum", "x", pa.int64()),
+    ("min", "x", pa.int64()),
+    ("max", "x", pa.int64()),
+]
+
+
+def test_no_rows_give_one_global_row_and_no_group() -> None:
+    empty = {"g": pa.array([], pa.int64()), "x": pa.array([], pa.int64())}
+    assert aggregate_of(empty, [], ALL).to_pylist() == [
+        {"s0": 0, "s1": 0, "s2": None, "s3": None, "s4": None}
+    ]
+    assert aggregate_of(empty, ["g"], ALL).num_rows == 0
+
+
+def test_only_nulls() -> None:
+    nulls = {"g": pa.array([None, None], pa.int64()), "x": pa.array([None, None], pa.int64())}
+    expected = {"s0": 2, "s1": 0, "s2": None, "s3": None, "s4": None}
+    assert aggregate_of(nulls, [], ALL).to_pylist() == [expected]
+    assert aggregate_of(nulls, ["g"], ALL).to_pylist() == [{"g": None, **expected}]
+
+
+@pytest.mark.parametrize("rows", [1, 2, None])
+def test_null_is_a_group_of_its_own(rows: int | None) -> None:
+    columns = {"g": pa.array([1, None, 1, None, 2]), "x": pa.array([1, 2, None, 4, 5])}
+    found = aggregate_of(columns, ["g"], ALL, rows=rows)
+    expected = pa.table(
+        {
+            "g": [1, None, 2],
+            "s0": [2, 2, 1],
+            "s1": [1, 2, 1],
+            "s2": [1, 6, 5],
+            "s3": [1, 2, 5],
+            "s4": [1, 4, 5],
+        }
+    )
+    assert_same_bag(found, expected)
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("rows", [1, 3, None])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_nan_is_the_largest_number(type_: pa.DataType, rows: int | None, grouped: bool) -> None:
+    columns = {
+        "g": pa.array([1, 1, 1, 2, 2, 3, 3]),
+        "x": pa.array([1.0, NAN, float("inf"), NAN, None, None, -2.0], type_),
+    }
+    wanted = [("min", "x", type_), ("max", "x", type_)]
+    found = aggregate_of(columns, ["g"] if grouped else [], wanted, rows=rows)
+    if grouped:
+        expected = pa.table({"g": [1, 2, 3], "s0": [1.0, NAN, -2.0], "s1": [NAN, NAN, -2.0]})
+    else:
+        expected = pa.table({"s0": [-2.0], "s1": [NAN]})
+    assert_same_bag(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, None])
+def test_zeros_of_both_signs_are_one_group_and_so_is_every_nan(rows: int | None) -> None:
+    other_nan = pa.array([0xFFF8000000000001, 0x7FF8000000000000], pa.uint64()).view(pa.float64())
+    columns = {"g": pa.concat_arrays([pa.array([0.0, -0.0, NAN]), other_nan])}
+    found = aggregate_of(columns, ["g"], [("count_star", None, pa.int64())], rows=rows)
+    assert_same_bag(found, pa.table({"g": [0.0, NAN], "s0": [2, 3]}))
+
+
+def test_sum_is_exact_where_partial_sums_leave_the_range() -> None:
+    high = 2**63 - 1
+    found = aggregate_of({"x": pa.array([high, high, -high, -high + 5])}, [], ALL, rows=1)
+    assert found["s2"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("groups", [[], ["g"]])
+def test_sum_beyond_its_type_is_an_error_that_names_it(groups: list[str]) -> None:
+    columns = {"g": pa.array([1, 1]), "x": pa.array([2**63 - 1, 1])}
+    with pytest.raises(EvaluationError, match="'s2' overflows int64; cast its argument"):
+        aggregate_of(columns, groups, ALL)
+
+
+def test_sum_of_integers_as_decimal_does_not_overflow() -> None:
+    type_ = pa.decimal128(38, 0)
+    found = aggregate_of({"x": pa.array([2**63 - 1] * 3)}, [], [("sum", "x", type_)])
+    assert found["s0"].to_pylist() == [Decimal(3 * (2**63 - 1))]
+
+
+@pytest.mark.parametrize("groups", [[], ["g"]])
+def test_sum_of_decimals_beyond_38_digits_is_an_error(groups: list[str]) -> None:
+    type_ = pa.decimal128(38, 0)
+    columns = {"g": pa.array([1, 1]), "x": pa.array([Decimal(9 * 10**37)] * 2, type_)}
+    with pytest.raises(EvaluationError, match="overflows"):
+        aggregate_of(columns, groups, [("sum", "x", type_)])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["b", None, "", "abc"]),
+        pa.array([b"b", None, b"", b"\xff"]),
+        pa.array([True, None, False, False]),
+        pa.array([Decimal("1.5"), None, Decimal("-2"), Decimal(0)], pa.decimal128(38, 4)),
+        pa.array([5, None, -1, 3], pa.timestamp("us")),
+        pa.array([5, None, -1, 3], pa.date32()),
+        pa.array([5, None, 2**64 - 1, 3], pa.uint64()),
+    ],
+    ids=lambda values: str(values.type),
+)
+@pytest.mark.parametrize("rows", [1, None])
+def test_least_and_greatest_of_every_type(values: pa.Array, rows: int | None) -> None:
+    present = [value for value in values.to_pylist() if value is not None]
+    columns = {"g": pa.array([7] * len(values)), "x": values}
+    wanted = [("min", "x", values.type), ("max", "x", values.type), ("count", "x", pa.int64())]
+    expected = {"s0": min(present), "s1": max(present), "s2": 3}
+    assert aggregate_of(columns, [], wanted, rows=rows).to_pylist() == [expected]
+    assert aggregate_of(columns, ["g"], wanted, rows=rows).to_pylist() == [{"g": 7, **expected}]
+
+
+@pytest.mark.parametrize("groups", [[], ["g"]])
+def test_sum_of_unsigned_integers_above_the_signed_range(groups: list[str]) -> None:
+    type_ = pa.decimal128(38, 0)
+    columns = {"g": pa.array([1, 1]), "x": pa.array([2**64 - 1, 2**64 - 1], pa.uint64())}
+    found = aggregate_of(columns, groups, [("sum", "x", type_)])
+    assert found["s0"].to_pylist() == [Decimal(2 * (2**64 - 1))]
+
+
+def test_many_partial_groups_are_merged_on_the_way() -> None:
+    n = 200_000
+    columns = {"g": pa.array(range(n)), "x": pa.array([1] * n)}
+    options = Options(batch_rows=20_000)
+    found = aggregate_of(columns, ["g"], ALL, options=options)
+    assert found.num_rows == n
+    assert set(found["s2"].to_pylist()) == {1}
