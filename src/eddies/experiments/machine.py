@@ -1,4 +1,4 @@
-"""What the experiments in virtual time share: queries in few words, who went where, same answers."""
+"""What experiments in virtual time share: queries in few words, who went where, same answers."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def assert_same_answer(run: QueuedRun, reference: QueuedRun) -> None:
     found, expected = run.results(), reference.results()
     if not np.array_equal(found, expected):
         raise AssertionError(
-            f"any order, same bag: {len(found)} results differ from the static plan's {len(expected)}"
+            f"any order, same bag: {len(found)} results, unlike the static plan's {len(expected)}"
         )

@@ -5,15 +5,16 @@
 Costs are delay units of virtual time, declared; the predicates are real ones over random columns.
 First the cost of s1 varies, then its selectivity. Static orders, the naive eddy and the lottery run
 on the same simulated machine, with one difference. The naive eddy *is* back-pressure, so its queues
-must fill: three times as many rows are in flight as a queue holds. A lottery among modules with room
-decides nothing when only one has room, so there no more rows are in flight than one queue holds; a
-dashed line shows the lottery with the naive eddy's queues.
+must fill: three times as many rows are in flight as a queue holds. A lottery among modules with
+room decides nothing when only one has room, so there no more rows are in flight than one queue
+holds; a dashed line shows the lottery with the naive eddy's queues.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -115,14 +116,31 @@ def run_selections(n_rows: int = N_ROWS, seed: int = 0) -> Finding:
 
 def _claim_costs(points: list[Point]) -> Claim:
     checks = [
-        Check(f"{name} / best order, worst of nine costs", max(p.units[name] / p.best for p in points), high=1.10)
+        Check(
+            f"{name} / best order, worst of nine costs",
+            max(p.units[name] / p.best for p in points),
+            high=1.10,
+        )
         for name in (NAIVE, LOTTERY)
     ]
     for p in points:
         c = p.x
-        checks.append(Check(f"s1 before s2 at cost {c:g}, over c+2.5", p.units[S1_FIRST] / (c + 2.5), 0.98, 1.02))
-        checks.append(Check(f"s2 before s1 at cost {c:g}, over 5+c/2", p.units[S2_FIRST] / (5 + c / 2), 0.98, 1.02))
-    return Claim("ED-X1", "naive and lottery follow the better order as costs change", tuple(checks))
+        checks.append(
+            Check(
+                f"s1 before s2 at cost {c:g}, over c+2.5", p.units[S1_FIRST] / (c + 2.5), 0.98, 1.02
+            )
+        )
+        checks.append(
+            Check(
+                f"s2 before s1 at cost {c:g}, over 5+c/2",
+                p.units[S2_FIRST] / (5 + c / 2),
+                0.98,
+                1.02,
+            )
+        )
+    return Claim(
+        "ED-X1", "naive and lottery follow the better order as costs change", tuple(checks)
+    )
 
 
 def _claim_selectivities(points: list[Point]) -> Claim:
@@ -137,10 +155,7 @@ def _claim_selectivities(points: list[Point]) -> Claim:
 
 def _claim_shares(by_cost: list[Point], by_kept: list[Point]) -> Claim:
     low, equal, high = by_kept[0], by_kept[len(by_kept) // 2], by_kept[-1]
-    steps = [
-        after.shares[LOTTERY] - before.shares[LOTTERY]
-        for before, after in zip(by_kept, by_kept[1:], strict=False)
-    ]
+    steps = [after.shares[LOTTERY] - before.shares[LOTTERY] for before, after in pairwise(by_kept)]
     equal_cost = by_cost[len(by_cost) // 2]
     drift = high.shares[NAIVE] - low.shares[NAIVE]
     checks = (
@@ -173,12 +188,18 @@ def _shares_figure(
     panels = []
     for points, label in ((by_cost, cost_label), (by_kept, kept_label)):
         series = tuple(
-            Series(name, [p.x for p in points], [100 * p.shares[name] for p in points], name == LOTTERY_FULL)
+            Series(
+                name,
+                [p.x for p in points],
+                [100 * p.shares[name] for p in points],
+                name == LOTTERY_FULL,
+            )
             for name in (NAIVE, LOTTERY, LOTTERY_FULL)
         )
         panels.append(Panel("", label, "rows that see s1 first (%)", series))
     rows = tuple(
-        {"varied": varied, "x": p.x} | {name: p.shares[name] for name in (NAIVE, LOTTERY, LOTTERY_FULL)}
+        {"varied": varied, "x": p.x}
+        | {name: p.shares[name] for name in (NAIVE, LOTTERY, LOTTERY_FULL)}
         for varied, points in (("cost", by_cost), ("selectivity", by_kept))
         for p in points
     )
@@ -189,6 +210,7 @@ class _Misrouting:
     """Sends a fixed part of new batches to the wrong selection first, spread evenly."""
 
     every_batch = True
+    is_surprised = False
 
     def __init__(self, right: int, rate: float) -> None:
         self._right = right

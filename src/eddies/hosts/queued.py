@@ -1,10 +1,11 @@
 """The original eddy's world, in virtual time: threads, bounded queues, one processor.
 
 The paper's eddy (Avnur and Hellerstein 2000, sections 2 and 4) runs every module in a thread of its
-own, fed by a bounded queue. That is where its naive policy gets its knowledge from: a module that is
-slow has a full queue. This engine has one thread and no queues, so the paper's experiments need the
-paper's machine. Here it is, simulated: the *pieces* are the engine's own (graph, constraints,
-policies, SteMs, joins, selections, real rows); only *when* a piece runs and what it costs is declared.
+own, fed by a bounded queue. That is where its naive policy gets its knowledge from: a module that
+is slow has a full queue. This engine has one thread and no queues, so the paper's experiments need
+the paper's machine. Here it is, simulated: the *pieces* are the engine's own (graph, constraints,
+policies, SteMs, joins, selections, real rows); only *when* a piece runs and what it costs is
+declared.
 
     scan ──► [ buffer: returned rows before new ones ] ──► queue ──► module ──┐
                           ▲                                                  │ survivors
@@ -12,13 +13,13 @@ policies, SteMs, joins, selections, real rows); only *when* a piece runs and wha
 
 Rules:
 
-* New rows enter only while fewer than `buffer_rows` rows are anywhere in the eddy. Returned rows are
-  always taken back, or a module could wait for itself.
+* New rows enter only while fewer than `buffer_rows` rows are anywhere in the eddy. Returned rows
+  are always taken back, or a module could wait for itself.
 * A returned row is offered to modules before any new row (*priority*, section 4.1).
 * A batch goes only to a module whose queue has room; a policy is shown exactly these modules. With
   `order`, a batch waits for the one module that is next in it: a static plan in the same machine.
-* Busy modules share one processor evenly. A module that `sleeps` (an external index) waits elsewhere
-  and uses no processor, one row after another.
+* Busy modules share one processor evenly. A module that `sleeps` (an external index) waits
+  elsewhere and uses no processor, one row after another.
 * A batch's step runs for real when its service starts; what comes back is delivered when it ends.
 * Time moves from event to event; at one moment, batches are offered one at a time, so a module that
   costs nothing never has a full queue.
@@ -122,7 +123,7 @@ class _Reader:
 
     @property
     def is_done(self) -> bool:
-        return self.position >= self.scan.table.num_rows
+        return bool(self.position >= self.scan.table.num_rows)
 
 
 @dataclass(slots=True)
@@ -229,7 +230,9 @@ class QueuedRun:
             elif relation.name in scans:
                 readers.append(_Reader(scans[relation.name], number))
             else:
-                raise SourceError(f"the query reads {relation.name!r}: give a scan or an index for it")
+                raise SourceError(
+                    f"the query reads {relation.name!r}: give a scan or an index for it"
+                )
         return readers
 
     def _load(self, relation: int, table: pa.Table) -> None:
@@ -241,9 +244,7 @@ class QueuedRun:
         """Joins between scanned sources; a join with an index is a probe of that index."""
         tree = make_join_tree(self.graph)
         scanned = [
-            edge
-            for edge in tree.edges
-            if not (1 << edge.left | 1 << edge.right) & self._index_mask
+            edge for edge in tree.edges if not (1 << edge.left | 1 << edge.right) & self._index_mask
         ]
         assert [edge.number for edge in scanned] == list(range(len(scanned))), "indexes come last"
         return JoinTree(tuple(scanned), tree.checks)
@@ -268,9 +269,7 @@ class QueuedRun:
         table.n_forks += 1
         return fork, [step for step, _ in pairs]
 
-    def _step(
-        self, move: Move, signature: Signature, table: RouteTable
-    ) -> tuple[Step, Candidate]:
+    def _step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         n_sources = len(self.graph.roles)
         if move.optional >= 0:
             select = Select(self.graph, move.optional, table.route(move.after(signature)))

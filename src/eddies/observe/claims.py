@@ -1,8 +1,8 @@
 """What an experiment finds: checks of a paper's claims, and the numbers behind a figure.
 
-A `Claim` is one line of a paper's table of results. It consists of *checks*: a measured value and the
-range it must lie in. Bounds come from the papers or were set before anything was measured; a claim
-that does not hold is reported with its real value.
+A `Claim` is one line of a paper's table of results. It consists of *checks*: a measured value and
+the range it must lie in. Bounds come from the papers or were set before anything was measured; a
+claim that does not hold is reported with its real value.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Check:
 
     @property
     def held(self) -> bool:
+        """Whether what was measured agrees."""
         if self.strict:
             return self.low < self.value < self.high
         return self.low <= self.value <= self.high
@@ -58,6 +59,7 @@ class Claim:
 
     @property
     def held(self) -> bool:
+        """Whether what was measured agrees."""
         return all(check.held for check in self.checks)
 
     @property

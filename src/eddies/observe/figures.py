@@ -1,11 +1,11 @@
-"""`eddies figures`: run the papers' experiments, write their numbers and pictures, check the claims.
+"""`eddies figures`: run the papers' experiments, write numbers and pictures, check the claims.
 
     eddies figures                          # everything there is
     eddies figures eddies overheads         # the experiments of these papers
     eddies figures ED-X8 --json found.json  # one claim (and the experiment that settles it)
 
-Every figure becomes NAME.csv and NAME.png in the folder given. A line is printed for each claim. The
-exit code is 1 if a claim asked for does not hold.
+Every figure becomes NAME.csv and NAME.png in the folder given. A line is printed for each claim.
+The exit code is 1 if a claim asked for does not hold.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def main(names: Sequence[str], out_dir: Path, json_path: Path | None) -> int:
             _say(claim)
         _print(f"    ({experiment.name}: {elapsed:.1f} s)")
     if json_path is not None:
-        Path(json_path).write_text(json.dumps([claim.as_json() for claim in claims], indent=1) + "\n")
+        Path(json_path).write_text(
+            json.dumps([claim.as_json() for claim in claims], indent=1) + "\n"
+        )
     n_held = sum(claim.held for claim in claims)
     _print(f"{n_held} of {len(claims)} claims held; figures are in {out_dir}")
     return 0 if n_held == len(claims) else 1
@@ -69,12 +71,17 @@ def main(names: Sequence[str], out_dir: Path, json_path: Path | None) -> int:
 def _wanted(
     names: Sequence[str], experiments: Sequence[Experiment]
 ) -> list[tuple[Experiment, tuple[str, ...]]]:
-    """Experiments to run, each with the claims to report. A name is a paper, an experiment or a claim."""
+    """Experiments to run, each with the claims to report.
+
+    A name is that of a paper, an experiment or a claim.
+    """
     known = {e.group for e in experiments} | {e.name for e in experiments}
     known |= {claim for e in experiments for claim in e.claims}
     for name in names:
         if name not in known:
-            raise OptionError(f"there is no figure {name!r}; choose among {', '.join(sorted(known))}")
+            raise OptionError(
+                f"there is no figure {name!r}; choose among {', '.join(sorted(known))}"
+            )
     wanted = []
     for experiment in experiments:
         claims = experiment.claims
