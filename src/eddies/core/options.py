@@ -53,7 +53,7 @@ class Options:
     batch_rows        most rows routed at once.
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are
                       cut to this size. None: as often as deciding stays below 2 % of the work, and
-                      sooner (up to 5 %) when a module behaves differently than before.
+                      sooner when a module suddenly behaves differently.
     threads           threads that probe when every source but the last is complete.
     seed              of every random choice.
     check_invariants  test what is too dear to test always.

@@ -22,9 +22,8 @@ from eddies.core.state.scratch import Scratch
 __all__ = ["Router"]
 
 _UNTIL_REOPTIMIZED = 2**62
-_DECIDING_SHARE = 0.02  # of the time in modules that deciding may take when no interval is given
-_SURPRISED_SHARE = 0.05  # ... when the policy was surprised
-_LEAST_ROWS = 16_384  # between two automatic re-optimizations
+_CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
+_SURPRISED = 4  # the same when the policy was surprised; doubles with each surprise in a row
 
 
 class Router:
@@ -55,6 +54,9 @@ class Router:
         self._stack: list[Iterator[RoutedBatch]] = []
         self._epoch = 0
         self._n_since_reoptimized = 0
+        self._worked_before_ns = 0  # work and decisions up to the last re-optimization
+        self._decided_before_ns = 0
+        self._patience = _SURPRISED
         self.n_driver_rows = 0
         self.n_decisions = 0
         self.ns_deciding = 0
@@ -80,12 +82,19 @@ class Router:
     def _is_time_to_reoptimize(self) -> bool:
         if self._reoptimize_every is not None:
             return self._n_since_reoptimized >= self._reoptimize_every
-        share = _SURPRISED_SHARE if self.policy.is_surprised else _DECIDING_SHARE
-        affordable = self.ns_deciding <= share * self.ns_working
-        return affordable and self._n_since_reoptimized >= _LEAST_ROWS
+        worked_ns = self.ns_working - self._worked_before_ns
+        decided_ns = self.ns_deciding - self._decided_before_ns
+        if worked_ns >= _CALM * decided_ns:
+            self._patience = _SURPRISED
+            return True
+        if self.policy.is_surprised and worked_ns >= self._patience * decided_ns:
+            self._patience *= 2
+            return True
+        return False
 
     def _reoptimize(self) -> None:
         started = self._now()
+        self._worked_before_ns, self._decided_before_ns = self.ns_working, self.ns_deciding
         self.policy.reoptimize()
         self._epoch += 1
         self._n_since_reoptimized = 0

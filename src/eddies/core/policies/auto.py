@@ -76,6 +76,11 @@ class _Trial:
         self.n_slow = 0
         self.elapsed_ns: int | None = None  # of the last step, once it was observed
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a step is still to be made or to be observed."""
+        return self.step < len(TRIAL_ROWS) or self.elapsed_ns is None
+
 
 class AutoPolicy:
     """Cost-based ranking with a budget for exploration.
@@ -113,6 +118,7 @@ class AutoPolicy:
         self._trials: dict[int, _Trial] = {}
         self._trial_of: dict[Evidence, _Trial] = {}
         self._slices: dict[Evidence, _Slice] = {}
+        self._is_learning = True  # some module or fork is new: every run counts at once
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Only sums; see `Ledger`."""
@@ -121,24 +127,27 @@ class AutoPolicy:
     def reoptimize(self) -> None:
         """Counts in what was observed. Fading goes by rows, so calling this often does no harm."""
         self._absorb()
+        self._ledger.is_surprised = False
         self._slices.clear()
         for trial in self._trial_of.values():  # its rows never came: the step is still to be made
             trial.step -= 1
             trial.elapsed_ns = 0
         self._trial_of.clear()
-        self._ledger.refresh_run_price()
+        self._is_learning = any(trial.is_open for trial in self._trials.values())
 
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""
         self._remember(fork)
         if len(fork.candidates) == 1:
             return Decision(0)
-        self._absorb()
+        place = self._ledger.place(fork.signature)
+        if self._is_learning or self._slices or place.n_rows < CAUTIOUS_ROWS:
+            self._absorb()
         choices = without_cross(fork)
         evidence = {
             i: self._ledger.evidence(fork.signature, fork.candidates[i].module) for i in choices
         }
-        if not fork.candidates[choices[0]].cross:
+        if not fork.candidates[choices[0]].cross and self._is_learning:
             for i in choices:
                 self._slices.pop(evidence[i], None)
                 n_rows = self._next_trial(fork.candidates[i].module, evidence[i])
@@ -152,7 +161,6 @@ class AutoPolicy:
             sequence = self._with_what_it_opens(fork, i, estimate)
             ranked.append((sequence.rank, i, estimate))
         ranked.sort()
-        place = self._ledger.place(fork.signature)
         best = ranked[0][1]
         if not fork.candidates[best].cross:
             decision = self._explore(place, ranked, evidence)
@@ -164,7 +172,7 @@ class AutoPolicy:
 
     @property
     def is_surprised(self) -> bool:
-        """Whether a run since the last absorption contradicted what is believed."""
+        """Whether a run since the last `reoptimize` contradicted what was believed."""
         return self._ledger.is_surprised
 
     @property
@@ -176,6 +184,7 @@ class AutoPolicy:
         """Keep the widest fork of each signature; hosts with queues also show narrow ones."""
         known = self._forks.get(fork.signature)
         if known is None or len(known.candidates) < len(fork.candidates):
+            self._is_learning = True
             self._forks[fork.signature] = fork
             self._modules_at[fork.signature] = frozenset(c.module for c in fork.candidates)
 

@@ -15,9 +15,11 @@ speak, as if they were `SHARED_ROWS` rows measured here.
 module became clearly faster; a clock can only be late by accident, not early), the past of that
 module is dropped, and its figures elsewhere and those of its rivals count as stale.
 
-*Cost* is time per row without the fixed price of a run. That price is learned from modules that ran
-on both short and long batches; it does not depend on the order of modules, and slices would look
-bad if it were counted.
+*Cost* is time per row without the fixed price of a run, which is the shortest run ever seen on a few
+rows: it does not depend on the order of modules, and modules that get few rows would look dear if it
+were counted. Runs on few rows are mostly price and noise; what they leave open (up to `DOUBT` times
+the price) is taken to be as usual, the cost of long runs of any module. And a run that took far longer
+than expected may have been interrupted, so costs rise by at most a factor `LATE` a run.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ FADE_ROWS = 65_536
 FADE_RATE = -math.log(0.8) / FADE_ROWS
 PAST_WEIGHT = 3.0
 SHARED_ROWS = 64.0
-SHORT_ROWS = 4096  # a run on fewer rows is short: its fixed price can be seen
+TINY_ROWS = 32  # a run on so few rows is all price
+LONG_ROWS = 4096  # a run on so many rows is hardly price
+LATE = 2.0  # a run counts at most so many times what was expected: it may have been interrupted
+DOUBT = 3.0  # a run's price is not more than so many times the shortest
 JUDGE_ROWS = 256  # fewer new rows cannot contradict the past
 SIGMAS = 4.0  # of chance that a difference in selectivity must exceed...
 DIFFERENCE = 0.15  # ...and its least size, relative
@@ -76,10 +81,11 @@ class Place:
 
 
 class Evidence:
-    """A module at a signature. The n_* and short_* sums are of runs not yet absorbed."""
+    """A module at a signature. The n_* sums are of runs not yet absorbed."""
 
     __slots__ = (
         "at_rows",
+        "cost_ns",
         "elapsed_ns",
         "expected",
         "is_stale",
@@ -90,9 +96,6 @@ class Evidence:
         "n_runs",
         "past",
         "place",
-        "short_in",
-        "short_ns",
-        "short_runs",
     )
 
     def __init__(self, module: Module, place: Place) -> None:
@@ -102,29 +105,24 @@ class Evidence:
         self.at_rows = 0  # driver rows at the last absorption
         self.is_stale = True
         self.expected = -1.0  # rows out per row in, as last absorbed
+        self.cost_ns = 0.0  # of the past, per row
         self._reset()
 
     def _reset(self) -> None:
         self.is_touched = False
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
-        self.short_runs = self.short_in = self.short_ns = 0
 
 
 class Module:
-    """A module over all signatures; `short` and `long` runs apart."""
+    """A module over all signatures."""
 
-    __slots__ = ("at_rows", "evidence", "long", "short", "total")
+    __slots__ = ("at_rows", "cost_ns", "evidence", "total")
 
     def __init__(self) -> None:
         self.evidence: list[Evidence] = []
         self.total = Tally()
-        self.short = Tally()
-        self.long = Tally()
         self.at_rows = 0
-
-    def fade(self, factor: float) -> None:
-        for tally in (self.total, self.short, self.long):
-            tally.fade(factor)
+        self.cost_ns = 0.0  # of the total, per row
 
 
 class Ledger:
@@ -133,7 +131,8 @@ class Ledger:
     def __init__(self) -> None:
         self.n_driver_rows = 0
         self.elapsed_ns = 0
-        self.run_price_ns = 0.0
+        self._shortest_run_ns = 2**62
+        self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
         self._evidence: dict[tuple[Signature, int], Evidence] = {}
         self._places: dict[Signature, Place] = {}
@@ -151,19 +150,27 @@ class Ledger:
             evidence.is_touched = True
             self._touched.append(evidence)
         evidence.n_out += n_out
-        evidence.elapsed_ns += elapsed_ns
         if not n_in:
+            evidence.elapsed_ns += elapsed_ns
             return
+        known_ns = evidence.cost_ns or evidence.module.cost_ns
+        if known_ns:
+            most_ns = LATE * (known_ns * n_in + DOUBT * self.run_price_ns)
+            if elapsed_ns > most_ns:
+                elapsed_ns = int(most_ns)
+        evidence.elapsed_ns += elapsed_ns
         evidence.n_runs += 1
         evidence.n_in += n_in
-        if n_in >= SHORT_ROWS:
+        if n_in >= JUDGE_ROWS:
+            if n_in >= LONG_ROWS:
+                cost_ns = elapsed_ns / n_in
+                usual = self._usual_ns
+                self._usual_ns = cost_ns if usual is None else 0.9 * usual + 0.1 * cost_ns
             difference = n_out - evidence.expected * n_in
             if evidence.expected >= 0.0 and abs(difference) > SURPRISE * max(n_out, n_in - n_out):
                 self.is_surprised = True
-        else:
-            evidence.short_runs += 1
-            evidence.short_in += n_in
-            evidence.short_ns += elapsed_ns
+        elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
+            self._shortest_run_ns = elapsed_ns
 
     def evidence(self, signature: Signature, module: int) -> Evidence:
         """Of a module at a signature, empty at first."""
@@ -188,7 +195,6 @@ class Ledger:
     def absorb(self) -> list[tuple[Evidence, int, int, int]]:
         """Count in what was observed; returns it: evidence, rows in, rows out, nanoseconds."""
         touched, self._touched = self._touched, []
-        self.is_surprised = False
         runs = []
         for evidence in touched:
             if evidence.place.is_entry:
@@ -203,6 +209,7 @@ class Ledger:
                 for tally in (evidence.past, evidence.module.total):
                     tally.n_out += evidence.n_out
                     tally.elapsed_ns += evidence.elapsed_ns
+                self._price(evidence)
             evidence._reset()
         return runs
 
@@ -216,7 +223,7 @@ class Ledger:
         if not shared.n_in:
             return None
         past = evidence.past
-        cost_ns = self._cost_ns(shared)
+        cost_ns = evidence.module.cost_ns
         if not past.n_in:
             return Estimate(shared.n_out / shared.n_in, cost_ns)
         weight = past.n_in * self.fade_factor(evidence.at_rows)
@@ -224,45 +231,31 @@ class Ledger:
         doubt = 1.0 - trust
         return Estimate(
             trust * past.n_out / past.n_in + doubt * shared.n_out / shared.n_in,
-            trust * self._cost_ns(past) + doubt * cost_ns,
+            trust * evidence.cost_ns + doubt * cost_ns,
         )
 
-    def refresh_run_price(self) -> None:
-        """Learn the fixed price of a run: the median over the modules that show one.
-
-        The lower of two: a price too low delays a discovery, one too high makes a bad module good.
-        """
-        prices = []
-        for module in self._modules.values():
-            short, long = module.short, module.long
-            if short.n_in < 1.0 or long.n_in < 1.0:
-                continue
-            runs_per_row = short.n_runs / short.n_in - long.n_runs / long.n_in
-            if runs_per_row > 0.0:
-                prices.append((short.cost_ns - long.cost_ns) / runs_per_row)
-        if prices:
-            self.run_price_ns = max(0.0, sorted(prices)[(len(prices) - 1) // 2])
+    @property
+    def run_price_ns(self) -> float:
+        """What a run costs whatever its rows; 0 while no run was on a few rows."""
+        return 0.0 if self._shortest_run_ns == 2**62 else float(self._shortest_run_ns)
 
     def _cost_ns(self, tally: Tally) -> float:
-        # At least a fifth of the time is the rows': a wrong price must not make a module free.
-        elapsed_ns = tally.elapsed_ns
-        elapsed_ns = max(elapsed_ns - self.run_price_ns * tally.n_runs, 0.2 * elapsed_ns)
-        return max(elapsed_ns / tally.n_in, MIN_COST_NS)
+        price_ns = self.run_price_ns * tally.n_runs
+        most = max(tally.elapsed_ns - price_ns, 0.2 * tally.elapsed_ns) / tally.n_in
+        least = (tally.elapsed_ns - DOUBT * price_ns) / tally.n_in
+        usual = self._usual_ns
+        return max(most if usual is None else min(most, max(least, usual)), MIN_COST_NS)
 
     def _absorb(self, evidence: Evidence) -> None:
         n_in, module, past = evidence.n_in, evidence.module, evidence.past
         past.fade(self.fade_factor(evidence.at_rows))
-        module.fade(self.fade_factor(module.at_rows))
+        module.total.fade(self.fade_factor(module.at_rows))
         heaviest = PAST_WEIGHT * max(n_in, JUDGE_ROWS)
         if past.n_in > heaviest:
             past.fade(heaviest / past.n_in)
         if past.n_in and self._is_contradicted(evidence):
             past.clear()
-            module.fade(0.05)
-            # Short runs of the past and long ones of the present would make a price out of the
-            # shift.
-            module.short.clear()
-            module.long.clear()
+            module.total.fade(0.05)
             for other in module.evidence:
                 if other.past.n_in > DOUBTED_ROWS:
                     other.past.fade(DOUBTED_ROWS / other.past.n_in)
@@ -276,14 +269,16 @@ class Ledger:
             tally.n_in += n_in
             tally.n_out += evidence.n_out
             tally.elapsed_ns += evidence.elapsed_ns
-        short, long = module.short, module.long
-        short.n_runs += evidence.short_runs
-        short.n_in += evidence.short_in
-        short.elapsed_ns += evidence.short_ns
-        long.n_runs += evidence.n_runs - evidence.short_runs
-        long.n_in += n_in - evidence.short_in
-        long.elapsed_ns += evidence.elapsed_ns - evidence.short_ns
         evidence.at_rows = module.at_rows = self.n_driver_rows
+        self._price(evidence)
+
+    def _price(self, evidence: Evidence) -> None:
+        """Keep the costs per row where estimates find them."""
+        module = evidence.module
+        if evidence.past.n_in:
+            evidence.cost_ns = self._cost_ns(evidence.past)
+        if module.total.n_in:
+            module.cost_ns = self._cost_ns(module.total)
 
     def _is_contradicted(self, evidence: Evidence) -> bool:
         n_in, past = evidence.n_in, evidence.past
