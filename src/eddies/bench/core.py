@@ -53,11 +53,14 @@ def main(
         scale = QUICK_SCALE if quick else FULL_SCALE
     if scale != FULL_SCALE:
         console.print(f"Tables have {scale:g} of their full size; claims are made for full size.")
-    done = [_measure_aloud(case, repeat, scale, console) for case in chosen]
+    done: list[Measured] = []
+    for case in chosen:
+        done.append(_measure_aloud(case, repeat, scale, console))
+        if json_path is not None:  # after every case: an interrupted run keeps what it has
+            report = {measured.case.name: as_json(measured) for measured in done}
+            json_path.write_text(json.dumps(report, indent=2) + "\n")
     claims = [claim for measured in done for claim in claims_of(measured)]
     console.print(_figures(done), _verdicts(claims, is_full_size=scale >= FULL_SCALE))
-    if json_path is not None:
-        json_path.write_text(json.dumps({m.case.name: as_json(m) for m in done}, indent=2) + "\n")
     return _report_answers(done, console)
 
 

@@ -1,7 +1,7 @@
 """The benchmark's tables: generated, seeded, in memory, as Arrow.
 
-Every generator takes `scale`: 1.0 is the size the claims are made for, tests use a small part of a thousandth.
-Keys are scattered over their domain, so that no engine gains from dense or sorted keys by chance.
+Every generator takes `scale`: 1.0 is the size the claims are made for; tests take much less. Keys
+are scattered over their domain, so that no engine gains from dense or sorted keys by chance.
 """
 
 from __future__ import annotations
