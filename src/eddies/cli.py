@@ -121,14 +121,15 @@ def bench() -> None:
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
 )
-@click.option("--repeat", default=3, show_default=True, help="Runs of each case; the best counts.")
+@click.option("--repeat", default=5, show_default=True, help="Runs of each case; medians count.")
+@click.option("--quick", is_flag=True, help="Small sizes: does it run, not how fast.")
 @click.option("cases", "--case", multiple=True, help="Only this case; may be repeated.")
-def bench_core(json_path: Path | None, repeat: int, cases: tuple[str, ...]) -> None:
+def bench_core(json_path: Path | None, repeat: int, quick: bool, cases: tuple[str, ...]) -> None:
     """The eddy alone, in this process, on joins of millions of rows."""
     with _errors_as_messages():
         from eddies.bench.core import main as measure
 
-        raise SystemExit(measure(cases, repeat, json_path))
+        raise SystemExit(measure(cases, repeat, json_path, quick=quick))
 
 
 @contextmanager

@@ -35,10 +35,10 @@ from eddies.core.constraints import Move, is_result, legal_joins, legal_moves, m
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
-from eddies.core.graph import Graph, make_graph
+from eddies.core.graph import make_graph
 from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
-from eddies.core.module import Step
+from eddies.core.module import Module, Step
 from eddies.core.modules.eddy_join import EddyJoin, JoinStep
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import Probe, SteM
@@ -93,6 +93,7 @@ class Eddy:
         self._stores = [stem.store for stem in self.stems]
         self._tree = make_join_tree(self.graph) if self.options.state == "joins" else None
         self.joins = [EddyJoin(self.graph, e) for e in self._tree.edges] if self._tree else []
+        self.modules: list[Module] = [*self.stems, *self.joins]
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
         self._n_arrived = [0] * len(self.graph.relations)
@@ -154,7 +155,8 @@ class Eddy:
 
     def _step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         """A move as something to run, and as a policy sees it. Numbers of modules: sources (or
-        joins) first, optional predicates after them."""
+        joins) first, optional predicates after them.
+        """
         n_first = len(self.graph.roles)
         if move.optional >= 0:
             select = Select(self.graph, move.optional, table.route(move.after(signature)))
@@ -245,13 +247,13 @@ class Eddy:
 
     def memory(self) -> dict[str, int]:
         """Bytes of state by module."""
-        return {module.name: module.n_bytes for module in (*self.stems, *self.joins)}
+        return {module.name: module.n_bytes for module in self.modules}
 
     def close(self) -> None:
         """Stop working. An eddy that is not polled to its end must be closed if it has threads."""
         self._shut_pool()
         self._waiting.clear()
-        for module in (*self.stems, *self.joins):
+        for module in self.modules:
             module.release()
 
     # In
@@ -414,7 +416,7 @@ class Eddy:
         self.output.finish()
         self._shut_pool()
         self._is_finished = True
-        for module in (*self.stems, *self.joins):
+        for module in self.modules:
             module.release()
         if self._events is not None:
             self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))

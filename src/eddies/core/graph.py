@@ -35,7 +35,8 @@ __all__ = ["Band", "FilterPlan", "Graph", "KeyClass", "Optional", "Relation", "R
 @dataclass(frozen=True, slots=True)
 class Role:
     """One source of the query. `flag` names the stored column that says which rows of a shared
-    relation pass this role's selections; None when all stored rows do."""
+    relation pass this role's selections; None when all stored rows do.
+    """
 
     source_id: int
     name: str
@@ -210,7 +211,9 @@ def make_graph(query: Query) -> Graph:
             optionals.append(_optional(predicate.expr, mask, optionals))
         else:
             for part in conjuncts(predicate.expr):
-                filters.append(FilterPlan(part, builder.mask_of(part), _bands(builder, part)))
+                filters.append(
+                    FilterPlan(part, builder.mask_of(part), _bands(builder, part, classes))
+                )
     for output in query.output:
         builder.type_of(output.expr)
     relations = _relations(builder, selections, classes, filters, optionals)
@@ -303,8 +306,11 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-def _bands(builder: _Builder, expr: Expr) -> tuple[Band, ...]:
-    """How a sorted index can narrow down a comparison, seen from either side."""
+def _bands(builder: _Builder, expr: Expr, classes: tuple[KeyClass, ...]) -> tuple[Band, ...]:
+    """How a sorted index can narrow down a comparison, seen from either side.
+
+    None where the two sides share a key class: there the hash index answers.
+    """
     if not (isinstance(expr, Call) and expr.function in _MIRRORED and len(expr.args) == 2):
         return ()
     found = []
@@ -315,6 +321,8 @@ def _bands(builder: _Builder, expr: Expr) -> tuple[Band, ...]:
         mask, probe_mask = builder.mask_of(target), builder.mask_of(probe)
         type_ = builder.type_of(target)
         if mask.bit_count() != 1 or probe_mask == 0 or mask & probe_mask or not is_sortable(type_):
+            continue
+        if any(c.mask & mask and c.mask & probe_mask for c in classes):
             continue
         target, shift = _without_shift(builder, target)
         source_id, column = builder.stored_column(target)

@@ -43,6 +43,10 @@ class Module(Protocol):
         """Memory the module's state holds."""
         ...
 
+    def release(self) -> None:
+        """Drop the state; nothing may be routed to the module afterwards."""
+        ...
+
 
 class Step(Protocol):
     """A module as seen from one signature."""

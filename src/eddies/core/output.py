@@ -119,8 +119,9 @@ def _schema(graph: Graph) -> pa.Schema:
     query = graph.query
     if query.aggregation is None:
         return pa.schema([pa.field(output.name, output.type) for output in query.output])
-    columns = [*query.aggregation.groups, *query.aggregation.aggregates]
-    return pa.schema([pa.field(column.name, column.type) for column in columns])
+    groups, aggregates = query.aggregation.groups, query.aggregation.aggregates
+    fields = [pa.field(group.name, group.type) for group in groups]
+    return pa.schema(fields + [pa.field(a.name, a.type) for a in aggregates])
 
 
 def _without_columns(n_rows: int) -> pa.RecordBatch:

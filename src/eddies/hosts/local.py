@@ -29,7 +29,7 @@ from eddies.errors import SourceError, UnsupportedError
 from eddies.sources import Arrivals, arrivals_of
 from eddies.sources.simulated import NEVER_NS
 
-__all__ = ["LocalRun", "run", "sql"]
+__all__ = ["LocalRun", "explain", "run", "sql"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
 
@@ -154,6 +154,20 @@ def run(
     return LocalRun(query, tables, options, **settings)  # type: ignore[arg-type]
 
 
+def explain(text: str, tables: Mapping[str, object], functions: Iterable[UserFunction] = ()) -> str:
+    """What the query is made of and which ways its rows may go; nothing is run."""
+    from eddies.observe.explain import explain_query
+    from eddies.sql import describe, plan
+
+    planned = plan(text, _schemas(tables), functions, aggregate=True)
+    routes = [explain_query(block.query) for block in planned.blocks]
+    return "\n\n".join([describe(planned), *routes])
+
+
+def _schemas(tables: Mapping[str, object]) -> dict[str, pa.Schema]:
+    return {name: arrivals_of(name, source, 1 << 16).schema for name, source in tables.items()}
+
+
 def sql(
     text: str,
     tables: Mapping[str, object],
@@ -165,8 +179,7 @@ def sql(
     """The answer to an SQL text of one select-project-join block (and plain aggregates on it)."""
     from eddies.sql import plan
 
-    schemas = {name: arrivals_of(name, source, 1 << 16).schema for name, source in tables.items()}
-    planned = plan(text, schemas, functions, aggregate=True)
+    planned = plan(text, _schemas(tables), functions, aggregate=True)
     if planned.above is not None or len(planned.blocks) != 1:
         raise UnsupportedError(
             "this query needs a layer above the eddy, which the local host does not have: "

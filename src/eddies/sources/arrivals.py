@@ -40,7 +40,7 @@ class InMemory:
 
     def __init__(self, table: pa.Table, batch_rows: int) -> None:
         self.schema = table.schema
-        self._n_rows = table.num_rows
+        self._n_rows = int(table.num_rows)
         self._batches = iter(table.to_batches(max_chunksize=batch_rows))
         self._next = next(self._batches, None)
 

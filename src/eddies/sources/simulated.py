@@ -25,7 +25,8 @@ NEVER_NS = 2**62  # due "for ever": a stall without end
 
 class Simulated:
     """Rows of `table` on a schedule. Rows come in batches of `batch_rows`, each due when its last row
-    would have arrived."""
+    would have arrived.
+    """
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Simulated:
 
     @property
     def n_rows(self) -> int | None:
-        return self._table.num_rows
+        return int(self._table.num_rows)
 
     def _next_rows(self) -> int:
         """Size of the next batch: never across a pause, a stall or a failure."""
@@ -69,7 +70,7 @@ class Simulated:
         for mark in (self._stall_after, self._fail_after):
             if mark is not None and mark > self._position:
                 ends.append(mark)
-        return min(ends) - self._position
+        return int(min(ends)) - self._position
 
     def _next_due(self) -> int | None:
         if self._fail_after is not None and self._position >= self._fail_after:
@@ -81,7 +82,11 @@ class Simulated:
                 return NEVER_NS
             self._moment_ns += self._stall_s * 1e9
             self._stall_after = None
-        if self._burst_rows is not None and self._position and self._position % self._burst_rows == 0:
+        if (
+            self._burst_rows is not None
+            and self._position
+            and self._position % self._burst_rows == 0
+        ):
             self._moment_ns += next(self._pauses) * 1e9
         return int(self._moment_ns + self._next_rows() * self._ns_per_row)
 

@@ -8,6 +8,7 @@ others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -42,14 +43,18 @@ def _if_rule(types: Types, args: Sequence[Expr]) -> pa.DataType | None:
     return _case_rule(types, args) if len(types) == 3 else None
 
 
+def _same(rows: Mask) -> Mask:
+    return rows
+
+
 def _case(*args: Argument) -> Value:
     n_rows = args[0].n_rows
     left_over: Mask = np.ones(n_rows, np.bool_)
     chosen: list[tuple[Mask, Value]] = []
     for condition, branch in zip(args[:-1:2], args[1::2], strict=True):
         reached = left_over
-        holds = reached & truth(condition.where(lambda rows=reached: rows), n_rows)
-        chosen.append((holds, branch.where(lambda rows=holds: rows)))
+        holds = reached & truth(condition.where(partial(_same, reached)), n_rows)
+        chosen.append((holds, branch.where(partial(_same, holds))))
         left_over = reached & ~holds
     result = args[-1].where(lambda: left_over)
     # The conditions exclude each other, so the order of putting the branches in does not matter.
@@ -64,7 +69,7 @@ def _coalesce(*args: Argument) -> Value:
         if result.is_valid if isinstance(result, pa.Scalar) else result.null_count == 0:
             return result
         missing = truth(pc.is_null(result), arg.n_rows)
-        result = pc.coalesce(result, arg.where(lambda rows=missing: rows))
+        result = pc.coalesce(result, arg.where(partial(_same, missing)))
     return result
 
 

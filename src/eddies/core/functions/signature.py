@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ __all__ = [
     "truth",
 ]
 
-Value = pa.Array | pa.Scalar
+Value = Any  # a pyarrow Array or Scalar; pyarrow has no types
 Mask = npt.NDArray[np.bool_]
 Types = Sequence[pa.DataType]
 Rule = Callable[[Types, Sequence[Expr]], pa.DataType | None]

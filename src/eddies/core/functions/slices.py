@@ -35,7 +35,8 @@ def _layout(text: pa.Array) -> tuple[Int64s, Bytes]:
 
 def _begins(content: Bytes) -> npt.NDArray[np.bool_]:
     """bool[n_bytes]: where a character begins."""
-    return (content & 0xC0) != 0x80
+    begins: npt.NDArray[np.bool_] = (content & 0xC0) != 0x80
+    return begins
 
 
 def slice_characters(text: pa.Array, start: Int64s, stop: Int64s) -> pa.Array:

@@ -109,7 +109,8 @@ def _month_shift(days: Int64s, n_months: Int64s | int) -> Int64s:
     target = month.astype(np.int64) + n_months
     first = target.astype("M8[M]").astype("M8[D]").astype(np.int64)
     following = (target + 1).astype("M8[M]").astype("M8[D]").astype(np.int64)
-    return np.minimum(first + day_of_month, following - 1)
+    clamped: npt.NDArray[np.int64] = np.minimum(first + day_of_month, following - 1)
+    return clamped
 
 
 def _add_months(date: pa.Array, n_months: pa.Array) -> pa.Array:

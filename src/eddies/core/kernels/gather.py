@@ -61,13 +61,14 @@ def compact(keep: npt.NDArray[np.bool_], positions: Rows, rows: Rows, n: int) ->
 @kernel(types.int64(ro(i32), rw(i32)))
 def offsets_of(lengths: Rows, offsets: Rows) -> int:
     """Running sum of `lengths` into `offsets` (one entry longer). Returns the total, which the
-    caller must check against the range of int32."""
+    caller must check against the range of int32.
+    """
     total = np.int64(0)
     offsets[0] = 0
     for i in range(lengths.shape[0]):
         total += lengths[i]
         offsets[i + 1] = np.int32(total)
-    return total
+    return int(total)
 
 
 @kernel(types.void(ro(i64), ro(i32), rw(u8)))

@@ -137,25 +137,32 @@ else:
         """Nothing to do: Python does not see caches."""
 
     def load64(address: int) -> np.uint64:
+        """The eight bytes at `address` as a word."""
         return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
     def store64(address: int, word: int) -> None:
+        """Write eight bytes at `address`."""
         ctypes.c_uint64.from_address(int(address)).value = int(word)
 
     def load8(address: int) -> np.uint8:
+        """The byte at `address`."""
         return np.uint8(ctypes.c_uint8.from_address(int(address)).value)
 
     def equal_words8(address: int, word: int) -> np.uint64:
+        """Which of the eight words equal `word`."""
         line = (ctypes.c_uint64 * 8).from_address(int(address))
         return np.uint64(sum(1 << i for i in range(8) if line[i] == int(word)))
 
     def zero_words16(address: int) -> np.uint64:
+        """Which of the sixteen half words are zero."""
         line = (ctypes.c_uint32 * 16).from_address(int(address))
         return np.uint64(sum(1 << i for i in range(16) if line[i] == 0))
 
     def count_trailing_zeros(word: int) -> np.uint64:
+        """Position of the lowest set bit."""
         return np.uint64((int(word) & -int(word)).bit_length() - 1)
 
     def multiply_fold(left: int, right: int) -> np.uint64:
+        """The halves of the product, exclusive-or'ed."""
         product = int(left) * int(right)
         return np.uint64((product ^ (product >> 64)) & 0xFFFFFFFFFFFFFFFF)

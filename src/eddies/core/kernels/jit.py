@@ -18,7 +18,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 from numba import types
@@ -39,7 +39,8 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])  # kernels have many shapes; numba checks them, not mypy
 
-JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
+_config: Any = numba.config  # its settings are made at import and have no types
+JIT_DISABLED: bool = bool(_config.DISABLE_JIT)
 
 boolean, u8, i32, i64, u64, f64 = (
     types.boolean,
@@ -63,7 +64,7 @@ def rw(dtype: types.Type) -> types.Array:
 
 def _choose_cache_folder() -> None:
     """Point numba at a folder it can write, where its own two choices would make imports fail."""
-    if numba.config.CACHE_DIR:
+    if _config.CACHE_DIR:
         return
     beside_package = Path(__file__).resolve().parent
     home_cache = Path(os.path.expanduser("~"))
@@ -74,7 +75,7 @@ def _choose_cache_folder() -> None:
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         folder = Path(tempfile.mkdtemp(prefix="eddies-kernels-"))
-    numba.config.CACHE_DIR = str(folder)
+    _config.CACHE_DIR = str(folder)
 
 
 _choose_cache_folder()
@@ -82,12 +83,12 @@ _choose_cache_folder()
 
 def kernel(*signatures: Any) -> Callable[[F], F]:  # numba's signature types are not public
     """Compile a function for `signatures` now, or load it from the cache."""
-    compile_with = numba.njit(
+    compile_with: Any = numba.njit(
         list(signatures), nogil=True, cache=True, boundscheck=False, error_model="numpy"
     )
-    return compile_with  # type: ignore[no-any-return]
+    return cast(Callable[[F], F], compile_with)
 
 
 def inlined(function: F) -> F:
     """A function for use inside kernels; it costs no call there."""
-    return numba.njit(inline="always")(function)  # type: ignore[no-any-return]
+    return cast(F, numba.njit(inline="always")(function))

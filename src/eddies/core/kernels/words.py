@@ -55,7 +55,7 @@ def text_words(addresses: Addresses, lengths: Rows, words: Words) -> int:
 
 
 @inlined
-def same_bytes(left: int, right: int, length: int) -> bool:
+def same_bytes(left: int, right: int, length: np.int64) -> bool:
     """Whether two strings of equal length, at least eight, hold the same bytes."""
     done = 0
     while done + 8 <= length:
@@ -66,9 +66,9 @@ def same_bytes(left: int, right: int, length: int) -> bool:
 
 
 @inlined
-def same_short_bytes(left: int, right: int, length: int) -> bool:
+def same_short_bytes(left: int, right: int, length: np.int64) -> bool:
     """Whether two strings of equal length hold the same bytes; reads one byte at a time."""
-    for b in range(length):
+    for b in range(length):  # noqa: SIM110 - numba has no generators
         if load8(left + b) != load8(right + b):
             return False
     return True

@@ -3,8 +3,9 @@
 Each router has an `Aggregator` of its own; they are merged at the end. Sums are exact: those of
 integers are kept as two parts, those of decimals as 256-bit decimals, which cannot overflow, and
 checked against the result type at the end, as Spark does in ANSI mode. NaN, the largest number in
-SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups, batches are reduced to partial groups as they come, and partial
-groups are merged whenever they have doubled, so memory follows the number of groups.
+SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups,
+batches are reduced to partial groups as they come, and partial groups are merged whenever they have
+doubled, so memory follows the number of groups.
 """
 
 from __future__ import annotations
@@ -174,10 +175,7 @@ def _reduced(array: pa.Array, function: str, n: int) -> pa.Array:
 
 
 def _merged(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Array:
-    if function == "sum":
-        value = pc.sum(column)
-    else:
-        value = pc.min_max(column)[function]
+    value = pc.sum(column) if function == "sum" else pc.min_max(column)[function]
     return pa.array([value.as_py()], type=value.type)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.evaluate import keep
@@ -41,6 +42,7 @@ class Select:
         return 0
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
+        kept: npt.NDArray[np.bool_] | None
         if len(self._sources) == 1:
             kept = self._remembered(batch, self._sources[0])
         else:
@@ -66,13 +68,13 @@ class Select:
             else:
                 unknown = np.unique(ids[known == _UNKNOWN])
 
-            def column(wanted: Column) -> object:
+            def column(wanted: Column) -> pa.Array:
                 return place.column(wanted.name).take(unknown)
 
-            true = keep(self._expr, column, unknown.shape[0], self._functions)  # type: ignore[arg-type]
+            true = keep(self._expr, column, unknown.shape[0], self._functions)
             memo[unknown] = _TRUE if true is None else np.where(true, _TRUE, _FALSE)
             known = memo[: batch.n_rows] if ids is None else memo[ids]
-        return known == _TRUE
+        return np.equal(known, _TRUE)
 
     def _memo(self, place: Block | RowStore) -> npt.NDArray[np.int8]:
         memo = place.memo.get(self._number)

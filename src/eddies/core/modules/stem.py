@@ -31,11 +31,12 @@ from eddies.core.lineage import Signature, bits
 from eddies.core.module import Counters, Outcome
 from eddies.core.query import UserFunction
 from eddies.core.route import Route
+from eddies.core.state.columns import Column
 from eddies.core.state.hash_index import HashIndex, PendingChains
 from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
-from eddies.core.state.sorted_index import Bounds, SortedIndex, sort_values
+from eddies.core.state.sorted_index import Bounds, Positions, SortedIndex, Values, sort_values
 
 __all__ = ["KeyPart", "Probe", "SteM"]
 
@@ -64,8 +65,8 @@ class SteM:
 
     @property
     def n_bytes(self) -> int:
-        indexes = [*self._hash.values(), *self._sorted.values()]
-        return self.store.n_bytes + sum(index.n_bytes for index in indexes)
+        hashed = sum(index.n_bytes for index in self._hash.values())
+        return self.store.n_bytes + hashed + sum(i.n_bytes for i in self._sorted.values())
 
     def release(self) -> None:
         """Drop the indexes; the SteM must not be probed afterwards."""
@@ -225,7 +226,7 @@ class Probe:
                 if matched is not None:
                     yield matched
 
-    def _runs(self, batch: RoutedBatch, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray, Ids]]:  # type: ignore[type-arg]
+    def _runs(self, batch: RoutedBatch, limit: int) -> Iterator[tuple[Positions, Positions, Ids]]:
         n = batch.n_rows
         if self._sorted is not None:
             bounds = _bounds(batch, self._bands, self._functions)
@@ -277,7 +278,7 @@ def _side(batch: RoutedBatch, parts: list[KeyPart]) -> KeySide:
 def _drop_nulls(
     batch: RoutedBatch,
     parts: list[KeyPart],
-    stored: list,  # type: ignore[type-arg]
+    stored: list[Column],
     positions: Ids,
     rows: Ids,
     n: int,
@@ -312,9 +313,10 @@ def _bounds(batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserF
     return Bounds(lowest, highest)
 
 
-def _shifted(array: pa.Array, band: Band) -> np.ndarray:  # type: ignore[type-arg]
+def _shifted(array: pa.Array, band: Band) -> Values:
     """Values plus the band's shift, widened where floating point rounds and clamped where integers
-    would overflow. Rows that are NULL keep some value: their filter is not true for any match."""
+    would overflow. Rows that are NULL keep some value: their filter is not true for any match.
+    """
     values = sort_values(array)
     if values.dtype == np.float64:
         values = np.where(np.isnan(values), np.inf, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
 from random import Random
 
 from eddies.core.policies.auto import AutoPolicy

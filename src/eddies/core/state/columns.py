@@ -146,7 +146,7 @@ class _Validity:
 class FixedColumn:
     """Values of at most eight bytes, as unsigned integers of their width (see `_WIDTHS`)."""
 
-    __slots__ = ("_nulls", "_n", "_values", "type")
+    __slots__ = ("_n", "_nulls", "_values", "type")
 
     def __init__(self, type_: pa.DataType, values: Values, mask: Bytes | None, n: int) -> None:
         self.type = type_
@@ -215,7 +215,7 @@ class FixedColumn:
 class PairColumn:
     """16-byte decimals as two words a row, low word first."""
 
-    __slots__ = ("_nulls", "_n", "_values", "type")
+    __slots__ = ("_n", "_nulls", "_values", "type")
 
     def __init__(self, type_: pa.DataType, values: Words, mask: Bytes | None, n: int) -> None:
         self.type = type_
@@ -297,7 +297,7 @@ class TextColumn:
         self._lengths = lengths
         self._nulls = _Validity(mask)
         self._buffers = buffers
-        self._n = lengths.shape[0]
+        self._n = int(lengths.shape[0])
         self._n_text_bytes = int(lengths.sum(dtype=np.int64))
 
     def __len__(self) -> int:

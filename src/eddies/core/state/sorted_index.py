@@ -19,9 +19,10 @@ import pyarrow as pa
 from eddies.core.state.columns import Ids
 from eddies.core.state.rows import RowStore
 
-__all__ = ["Bounds", "SortedIndex", "is_sortable", "sort_values"]
+__all__ = ["Bounds", "Positions", "SortedIndex", "Values", "is_sortable", "sort_values"]
 
 Values = npt.NDArray[Any]  # int64 or float64, by the type of the column
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def sort_values(array: pa.Array) -> Values:
 
 class SortedIndex:
     """Rows of `store` in the order of `column`. NULLs are left out: no comparison holds for them.
-    NaN, which SQL puts above every number, is entered as infinity."""
+    NaN, which SQL puts above every number, is entered as infinity.
+    """
 
     def __init__(self, store: RowStore, column: str, rows_with: str | None = None) -> None:
         self._store = store
@@ -97,9 +99,7 @@ class SortedIndex:
         order = np.argsort(merged, kind="stable")  # timsort: linear on two runs
         self._runs[-2:] = [(merged[order], merged_rows[order])]
 
-    def ranges(
-        self, bounds: Bounds, n: int
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Ids]]:
+    def ranges(self, bounds: Bounds, n: int) -> Iterator[tuple[Positions, Positions, Ids]]:
         """For each run: where each probe's range starts and stops in it, and the run's rows."""
         for values, rows in self._runs:
             starts = np.zeros(n, dtype=np.int64)
