@@ -73,7 +73,8 @@ KINDS: dict[str, tuple[pa.DataType, list[object]]] = {
         [Decimal(n).scaleb(-4) for n in (0, 1, -1, 2**64, 2**64 + 1, 10**37, -(10**37), 2**65)],
     ),
 }
-_ORDERED = {"int32": "INTEGER", "int64": "BIGINT", "float64": "DOUBLE"}
+_BAND_DOUBLES: list[object] = [0.0, -0.0, 1.0, 1.5, -2.0, 3.25, _INF, -_INF, _NAN]
+_BAND_FLOATS: list[object] = [0.0, 0.1, 0.2, 0.3, 1.1, 16777216.0, -0.3, _NAN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +138,37 @@ class _Maker:
     # Data
 
     def table(self) -> pa.Table:
+        """Random rows and, mostly, a few copies of the witness, for which most joins hold."""
         rng = self.rng
-        n = 0 if rng.random() < 0.05 else rng.randint(1, _MOST_ROWS[self.n])
+        n = rng.randint(1, _MOST_ROWS[self.n])
+        n_copies = rng.randint(1, 2) if rng.random() < 0.9 else 0
+        if rng.random() < 0.04:
+            n = n_copies = 0
         nulls = rng.choice((0.0, 0.0, 0.15, 0.4))
+        order = list(range(n + n_copies))
+        rng.shuffle(order)
 
-        def column(type_: pa.DataType, pool: list[object]) -> pa.Array:
+        def column(name: str, type_: pa.DataType, pool: list[object]) -> pa.Array:
             values = [None if rng.random() < nulls else rng.choice(pool) for _ in range(n)]
-            return pa.array(values, type_)
+            values += [self.witness[name]] * n_copies
+            return pa.array([values[i] for i in order], type_)
 
-        columns = {"id": pa.array(range(n), pa.int32())}
+        columns = {"id": pa.array(range(n + n_copies), pa.int32())}
         for i, kind in enumerate(self.kinds):
             type_, _ = KINDS[kind]
-            columns[f"k{i}"] = column(type_, self.pools[i])
-            columns[f"m{i}"] = column(type_, self.pools[i])
-        columns["v"] = column(pa.int64(), list(range(rng.randint(2, 10))))
-        columns["f"] = column(pa.float64(), [0.0, -0.0, 1.0, 1.5, -2.0, 3.25, _INF, -_INF, _NAN])
-        columns["g"] = column(pa.float32(), [0.0, 0.1, 0.2, 0.3, 1.1, 16777216.0, -0.3, _NAN])
-        columns["d"] = column(pa.date32(), [_DAY + datetime.timedelta(n) for n in range(4)])
+            columns[f"k{i}"] = column(f"k{i}", type_, self.pools[i])
+            columns[f"m{i}"] = column(f"m{i}", type_, self.pools[i])
+        columns["v"] = column("v", pa.int64(), list(range(rng.randint(2, 10))))
+        columns["f"] = column("f", pa.float64(), _BAND_DOUBLES)
+        columns["g"] = column("g", pa.float32(), _BAND_FLOATS)
+        columns["d"] = column("d", pa.date32(), [_DAY + datetime.timedelta(n) for n in range(4)])
         return pa.table(columns)
+
+    def choose_witness(self) -> None:
+        """One value for each key, the same in all tables, and the same in `k` and `m`."""
+        self.witness: dict[str, object] = {"v": 3, "f": 1.5, "g": 0.1, "d": _DAY}
+        for i, pool in enumerate(self.pools):
+            self.witness[f"k{i}"] = self.witness[f"m{i}"] = self.rng.choice(pool)
 
     # Predicates
 
@@ -167,7 +181,7 @@ class _Maker:
     def equality(self, i: int, j: int) -> None:
         rng = self.rng
         draw = rng.random()
-        if draw < 0.12:
+        if draw < 0.06:
             self.shifted_equality(i, j)
             return
         k = 0 if self.shape == "class" else rng.randrange(3)
@@ -283,6 +297,7 @@ class _Maker:
         self.pools = [
             rng.sample(KINDS[k][1], min(len(KINDS[k][1]), rng.randint(2, 6))) for k in self.kinds
         ]
+        self.choose_witness()
         for i, j in self.edges():
             if self.shape == "band" and rng.random() < 0.7:
                 self.band(i, j)

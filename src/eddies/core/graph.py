@@ -377,7 +377,7 @@ def _relations(
         derived = tuple((n, e) for (of, e), n in builder.derived.items() if of == table)
         read = _merged_schema(table, [query.sources[i].schema for i in role_ids])
         fields = [pa.field(f.name, f.type) for f in read if f.name in kept[table]]
-        fields += [pa.field(name, _derived_type(builder, role_ids[0], e)) for name, e in derived]
+        fields += [pa.field(name, _derived_type(builder, read, e)) for name, e in derived]
         if len(role_ids) > 1:
             fields += [pa.field(f"__role_{i}", pa.bool_()) for i in role_ids if selections[i]]
         relations.append(Relation(table, role_ids, read, derived, pa.schema(fields)))
@@ -396,11 +396,9 @@ def _kept_exprs(
     yield from (optional.expr for optional in optionals)
 
 
-def _derived_type(builder: _Builder, source_id: int, expr: Expr) -> pa.DataType:
-    source = builder.query.sources[source_id]
-
+def _derived_type(builder: _Builder, read: pa.Schema, expr: Expr) -> pa.DataType:
     def column_type(column: Column) -> pa.DataType:
-        return normal_type(source.schema.field(column.name).type)
+        return read.field(column.name).type
 
     return type_of(expr, column_type, builder.functions)
 
