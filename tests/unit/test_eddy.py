@@ -395,3 +395,19 @@ def test_expression_keys_are_computed_once_for_all_roles() -> None:
         output=(Output("p", col("p.x"), pa.int64()), Output("q", col("q.x"), pa.int64())),
     )
     assert_same_bag(answer(query, {"t": table}), pa.table({"p": [1, 2], "q": [2, 3]}))
+
+
+def test_results_outlive_the_eddy_and_the_memory_it_gave_back() -> None:
+    """Large arrays are used again by the next query; results must not lie in them."""
+    n = 200_000
+    first = {
+        "a": pa.table({"x": range(n), "s": [f"text {i}" for i in range(n)]}),
+        "b": pa.table({"y": range(0, n, 100)}),
+    }
+    second = {"a": pa.table({"x": [-1] * n, "s": ["other"] * n}), "b": pa.table({"y": [-2]})}
+    for rows in (None, 50_000):
+        found = answer(make_query(first, ["a.x = b.y"]), first, rows=rows)
+        answer(make_query(second, ["a.x = b.y"]), second, rows=rows)
+        found = found.sort_by("a_x")
+        assert found["a_x"].to_pylist() == list(range(0, n, 100))
+        assert found["a_s"].to_pylist() == [f"text {i}" for i in range(0, n, 100)]

@@ -1,0 +1,155 @@
+"""Kernels that move rows, bytes, words and ranges, against their twins."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eddies.core.kernels import gather as kernels
+from eddies.core.kernels.ranges import expand_ranges
+from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
+from tests.support import naive
+
+IDS = [[], [0], [3, 3, 3], [4, 0, 2, 2], list(range(5))]
+STRINGS = [
+    *(b"", b"a", b"b", b"1234567", b"1234568", b"12345678", b"12345679", b"123456789"),
+    *(b"\0" * 7, b"\0" * 8, b"x" * 15, b"x" * 16, b"x" * 17, b"x" * 16 + b"y", b"y" + b"x" * 16),
+]
+
+
+def addresses_of(strings: list[bytes]) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """The array that holds the bytes (keep it), their addresses and lengths."""
+    array = pa.array(strings, pa.binary())
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[: len(strings) + 1]
+    base = array.buffers()[2].address if strings else 0
+    return array, offsets[:-1].astype(np.int64) + base, np.diff(offsets).astype(np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int32])
+@pytest.mark.parametrize("ids", IDS)
+def test_gather(dtype: type, ids: list[int]) -> None:
+    values = np.array([0, 1, 2, 100, np.iinfo(dtype).max], dtype=dtype)
+    out = np.empty(len(ids), dtype=dtype)
+    kernels.gather(values, np.array(ids, np.int32), out)
+    assert out.tolist() == naive.gather(values.tolist(), ids)
+
+
+@pytest.mark.parametrize("ids", IDS)
+def test_gather_pairs(ids: list[int]) -> None:
+    pairs = [(i, 2**64 - 1 - i) for i in range(5)]
+    out = np.empty(2 * len(ids), np.uint64)
+    kernels.gather_pairs(np.array(pairs, np.uint64).ravel(), np.array(ids, np.int32), out)
+    assert [tuple(pair) for pair in out.reshape(-1, 2).tolist()] == naive.gather(pairs, ids)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_shift_rows(n: int) -> None:
+    out = np.empty(n, np.int32)
+    kernels.shift_rows(np.arange(n, dtype=np.int32), 2**31 - 10, out)
+    assert out.tolist() == [row + 2**31 - 10 for row in range(n)]
+
+
+@pytest.mark.parametrize("keep", [[], [True], [False], [True, False, True], [False, False, True]])
+def test_compact(keep: list[bool]) -> None:
+    positions = np.arange(10, 10 + len(keep), dtype=np.int32)
+    rows = np.arange(20, 20 + len(keep), dtype=np.int32)
+    expected = naive.compact(keep, list(zip(positions.tolist(), rows.tolist(), strict=True)))
+    kept = kernels.compact(np.array(keep, np.bool_), positions, rows, len(keep))
+    assert list(zip(positions[:kept].tolist(), rows[:kept].tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5]])
+def test_offsets(lengths: list[int]) -> None:
+    offsets = np.empty(len(lengths) + 1, np.int32)
+    assert kernels.offsets_of(np.array(lengths, np.int32), offsets) == sum(lengths)
+    assert offsets.tolist() == naive.offsets_of(lengths)
+
+
+def test_offsets_report_a_total_beyond_their_range() -> None:
+    lengths = np.array([2**31 - 1, 2**31 - 1], np.int32)
+    assert kernels.offsets_of(lengths, np.empty(3, np.int32)) == 2**32 - 2
+
+
+@pytest.mark.parametrize("strings", [[], [b""], *([s] for s in STRINGS), STRINGS, STRINGS[::-1]])
+def test_copy_bytes_touches_nothing_else(strings: list[bytes]) -> None:
+    _kept, addresses, lengths = addresses_of(strings)
+    total = int(lengths.sum())
+    guarded = np.full(total + 32, 0xAB, np.uint8)
+    kernels.copy_bytes(addresses, lengths, guarded[16 : 16 + total])
+    assert guarded[16 : 16 + total].tobytes() == naive.copy_bytes(strings)
+    assert set(guarded[:16]) == {0xAB}
+    assert set(guarded[16 + total :]) == {0xAB}
+
+
+def test_text_words() -> None:
+    _kept, addresses, lengths = addresses_of(STRINGS)
+    words = np.empty(len(STRINGS), np.uint64)
+    assert text_words(addresses, lengths, words) == sum(len(s) > 7 for s in STRINGS)
+    assert words.tolist() == [naive.text_word(s) for s in STRINGS]
+    short = [naive.text_word(s) for s in STRINGS if len(s) <= 7]
+    assert len(set(short)) == len(short)
+
+
+def test_verify_text_decides_by_bytes_alone() -> None:
+    """Every pair is proposed, as if all words were equal."""
+    _kept, addresses, lengths = addresses_of(STRINGS)
+    _other, others, other_lengths = addresses_of(STRINGS[::-1])
+    n = len(STRINGS)
+    positions = np.repeat(np.arange(n, dtype=np.int32), n)
+    rows = np.tile(np.arange(n, dtype=np.int32), n)
+    kept = verify_text(positions, rows, n * n, addresses, lengths, others, other_lengths)
+    found = list(zip(positions[:kept].tolist(), rows[:kept].tolist(), strict=True))
+    backwards = STRINGS[::-1]
+    assert found == [
+        (i, j) for i in range(n) for j in range(n) if naive.is_same_text(STRINGS[i], backwards[j])
+    ]
+
+
+def test_verify_words() -> None:
+    probe, stored = np.array([1, 2, 3], np.uint64), np.array([3, 2, 1, 2], np.uint64)
+    positions = np.repeat(np.arange(3, dtype=np.int32), 4)
+    rows = np.tile(np.arange(4, dtype=np.int32), 3)
+    kept = verify_words(positions, rows, 12, probe, stored)
+    found = set(zip(positions[:kept].tolist(), rows[:kept].tolist(), strict=True))
+    assert found == {(0, 2), (1, 1), (1, 3), (2, 0)}
+
+
+def test_mix_words() -> None:
+    rng = random.Random(1)
+    into = [0, 2**64 - 1, *(rng.getrandbits(64) for _ in range(20))]
+    words = [2**64 - 1, 0, *(rng.getrandbits(64) for _ in range(20))]
+    mixed = np.array(into, np.uint64)
+    mix_words(mixed, np.array(words, np.uint64))
+    assert mixed.tolist() == [naive.mix_word(a, b) for a, b in zip(into, words, strict=True)]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 100])
+@pytest.mark.parametrize("limit", [0, 4, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_expand_ranges_in_pieces(capacity: int, limit: int, seed: int) -> None:
+    rng = random.Random(seed)
+    sequence = [rng.randrange(8) for _ in range(rng.choice((0, 1, 7)))]
+    n = rng.choice((0, 1, 4))
+    starts = [rng.randint(0, len(sequence)) for _ in range(n)]
+    stops = [rng.randint(0, len(sequence)) for _ in range(n)]  # some ranges are empty
+    found = []
+    cursor = np.zeros(2, np.int64)
+    positions, rows = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+    for _ in range(200):
+        if cursor[0] >= n:
+            break
+        written = expand_ranges(
+            np.array(starts, np.int64),
+            np.array(stops, np.int64),
+            np.array(sequence, np.int32),
+            limit,
+            cursor,
+            positions,
+            rows,
+        )
+        found += list(zip(positions[:written].tolist(), rows[:written].tolist(), strict=True))
+    assert cursor[0] >= n
+    assert found == naive.expand_ranges(starts, stops, sequence, limit)

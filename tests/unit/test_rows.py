@@ -1,0 +1,53 @@
+"""Blocks and row stores: ids are arrival numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.state.rows import Block, RowStore
+
+SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
+
+
+def block(*rows: tuple[int | None, str | None]) -> Block:
+    arrays = {"x": pa.array([r[0] for r in rows], pa.int64()), "s": pa.array([r[1] for r in rows])}
+    return Block.from_arrow({n: a.cast(SCHEMA.field(n).type) for n, a in arrays.items()}, len(rows))
+
+
+def test_ids_count_arrivals_over_all_blocks() -> None:
+    store = RowStore("t", SCHEMA)
+    store.append(block((1, "a"), (2, None)))
+    store.append(block())
+    store.append(block((None, "a longer text")))
+    assert store.n_rows == 3
+    ids = np.array([2, 0, 2, 1], np.int32)
+    assert store.column("x").take(ids).to_pylist() == [None, 1, None, 2]
+    assert store.column("s").take(ids).to_pylist() == ["a longer text", "a", "a longer text", None]
+
+
+def test_a_store_takes_only_the_columns_it_keeps() -> None:
+    store = RowStore("t", SCHEMA.empty_table().select(["x"]).schema)
+    store.append(block((5, "not kept")))
+    assert store.column("x").take(None).to_pylist() == [5]
+
+
+def test_a_slice_of_a_block_counts_from_zero() -> None:
+    piece = block((1, "a"), (2, "b"), (3, "c")).slice(1, 2)
+    assert piece.n_rows == 2
+    assert piece.column("s").take(np.array([1, 0], np.int32)).to_pylist() == ["c", "b"]
+
+
+def test_text_outlives_the_batch_it_came_in() -> None:
+    store = RowStore("t", SCHEMA)
+    for i in range(50):
+        store.append(block((i, f"text number {i}")))
+    expected = [f"text number {i}" for i in range(50)]
+    assert store.column("s").take(None).to_pylist() == expected
+
+
+def test_memory_is_counted_as_it_grows() -> None:
+    store = RowStore("t", SCHEMA)
+    before = store.n_bytes
+    store.append(block(*[(i, "x" * 100) for i in range(100)]))
+    assert store.n_bytes >= before + 100 * (8 + 100)
