@@ -165,7 +165,17 @@ def explain(text: str, tables: Mapping[str, object], functions: Iterable[UserFun
 
 
 def _schemas(tables: Mapping[str, object]) -> dict[str, pa.Schema]:
-    return {name: arrivals_of(name, source, 1 << 16).schema for name, source in tables.items()}
+    """Columns by table, without taking a row out of a source that can be read only once."""
+    return {name: _schema(name, source) for name, source in tables.items()}
+
+
+def _schema(name: str, source: object) -> pa.Schema:
+    if isinstance(source, Iterator) and not hasattr(source, "schema"):
+        raise SourceError(
+            f"source {name!r} is an iterator, whose columns are unknown until its rows are read; "
+            "pass a pyarrow.Table or a RecordBatchReader instead"
+        )
+    return getattr(source, "schema", None) or arrivals_of(name, source, 1).schema
 
 
 def sql(
@@ -179,7 +189,11 @@ def sql(
     """The answer to an SQL text of one select-project-join block (and plain aggregates on it)."""
     from eddies.sql import plan
 
-    planned = plan(text, _schemas(tables), functions, aggregate=True)
+    batch_rows = (options or Options()).batch_rows
+    # Opened once: asking an iterator for its columns takes its first batch.
+    opened = {name: arrivals_of(name, source, batch_rows) for name, source in tables.items()}
+    schemas = {name: arrivals.schema for name, arrivals in opened.items()}
+    planned = plan(text, schemas, functions, aggregate=True)
     if planned.above is not None or len(planned.blocks) != 1:
         raise UnsupportedError(
             "this query needs a layer above the eddy, which the local host does not have: "
@@ -187,5 +201,5 @@ def sql(
             + ". Run it through Spark"
         )
     return run(
-        planned.blocks[0].query, {**tables, **planned.constants}, options, **settings
+        planned.blocks[0].query, {**opened, **planned.constants}, options, **settings
     ).table()

@@ -1,0 +1,173 @@
+"""The local host: order of reading, waiting on a clock, stalls, failures, and SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from eddies.core.clock import VirtualClock
+from eddies.core.events import Built, SourceEnded
+from eddies.core.options import Options
+from eddies.errors import SourceError, UnsupportedError
+from eddies.hosts import local
+from eddies.sources import Simulated
+from tests.support.bag import assert_same_bag
+from tests.support.small import Recorder, make_query
+
+BIG = pa.table({"x": [i % 5 for i in range(100)], "n": range(100)})
+SMALL = pa.table({"y": [1, 2, 2], "m": [0, 1, 2]})
+TABLES = {"big": BIG, "small": SMALL}
+QUERY = make_query(TABLES, ["big.x = small.y"])
+SQL = "SELECT big.x AS big_x, n AS big_n, y AS small_y, m AS small_m FROM big, small WHERE x = y"
+
+
+def expected() -> pa.Table:
+    return local.run(QUERY, TABLES).table()
+
+
+def generator(table: pa.Table, rows: int = 7) -> Iterator[pa.RecordBatch]:
+    yield from table.to_batches(max_chunksize=rows)
+
+
+def test_the_answer() -> None:
+    assert expected().num_rows == 20 + 2 * 20
+
+
+def test_the_largest_source_is_read_last_and_not_stored() -> None:
+    log = Recorder()
+    local.run(QUERY, TABLES, events=log).table()
+    assert [event.source for event in log.of(SourceEnded)] == ["small", "big"]
+    assert {event.source: event.stored for event in log.of(Built)} == {"small": True, "big": False}
+
+
+def test_interleaved_sources_take_turns() -> None:
+    log = Recorder()
+    options = Options(batch_rows=2)
+    found = local.run(QUERY, TABLES, options, events=log, interleave=True).table()
+    assert [event.source for event in log.of(Built)][:4] == ["big", "small", "big", "small"]
+    assert_same_bag(found, expected())
+
+
+@pytest.mark.parametrize("interleave", [False, True])
+def test_every_kind_of_source(interleave: bool) -> None:
+    for source in (
+        BIG,
+        BIG.combine_chunks().to_batches()[0],
+        BIG.to_reader(max_chunksize=9),
+        generator(BIG),
+        BIG.to_batches(max_chunksize=3),
+        Simulated(BIG, batch_rows=30),
+    ):
+        found = local.run(QUERY, {"big": source, "small": SMALL}, interleave=interleave).table()
+        assert_same_bag(found, expected(), type(source))
+
+
+def test_a_source_without_rows() -> None:
+    for empty in (BIG.slice(0, 0), BIG.slice(0, 0).to_reader(), Simulated(BIG.slice(0, 0))):
+        assert local.run(QUERY, {"big": empty, "small": SMALL}).table().num_rows == 0
+
+
+def test_a_missing_table_is_named() -> None:
+    with pytest.raises(SourceError, match="reads 'small', but the tables given are: big"):
+        local.run(QUERY, {"big": BIG})
+
+
+def test_slow_sources_take_virtual_time_only() -> None:
+    clock = VirtualClock()
+    slow = {
+        "big": Simulated(BIG, rows_per_s=10, batch_rows=10),
+        "small": Simulated(SMALL, delay_s=3600),
+    }
+    run = local.run(QUERY, slow, clock=clock, stall_timeout_s=7200)
+    assert_same_bag(run.table(), expected())
+    assert clock.now_ns() == 3600 * 10**9
+
+
+def test_results_flow_while_a_source_is_late() -> None:
+    clock = VirtualClock()
+    slow = {"big": Simulated(BIG, batch_rows=10, rows_per_s=10), "small": SMALL}
+    moments = []
+    for _ in local.run(QUERY, slow, clock=clock):
+        moments.append(clock.now_ns() / 1e9)
+    assert moments == [float(second) for second in range(1, 11)]
+
+
+@pytest.mark.parametrize("stall_s", [None, 1000.0])
+def test_a_stall_ends_in_an_error_that_names_the_source(stall_s: float | None) -> None:
+    clock = VirtualClock()
+    tables = {"big": Simulated(BIG, stall_after=50, stall_s=stall_s), "small": SMALL}
+    run = local.run(QUERY, tables, clock=clock, stall_timeout_s=60)
+    batches = iter(run)
+    assert next(batches).num_rows == 30  # what came before the stall is answered
+    with pytest.raises(
+        SourceError, match=r"nothing came from big for 60 s; the answer is incomplete"
+    ):
+        list(batches)
+    assert clock.now_ns() == 60 * 10**9
+
+
+def test_a_stall_that_ends_in_time_changes_nothing() -> None:
+    tables = {"big": Simulated(BIG, stall_after=50, stall_s=30), "small": SMALL}
+    found = local.run(QUERY, tables, clock=VirtualClock(), stall_timeout_s=60).table()
+    assert_same_bag(found, expected())
+
+
+def test_a_source_that_fails_after_some_rows() -> None:
+    tables = {"big": Simulated(BIG, name="big", batch_rows=10, fail_after=25), "small": SMALL}
+    with pytest.raises(SourceError, match="'big' failed after 25 rows"):
+        local.run(QUERY, tables, clock=VirtualClock()).table()
+
+
+def test_an_iterator_that_raises_is_named_with_its_cause() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from generator(BIG.slice(0, 7))
+        raise ConnectionError("the line is dead")
+
+    with pytest.raises(SourceError, match="source 'big' failed: the line is dead") as failure:
+        local.run(QUERY, {"big": broken(), "small": SMALL}).table()
+    assert isinstance(failure.value.__cause__, ConnectionError)
+
+
+def test_an_error_is_not_swallowed_by_closing() -> None:
+    wrong = pa.table({"x": ["one"], "n": [1]})
+    with pytest.raises(SourceError, match="column 'x' of 'big' came as string"):
+        local.run(QUERY, {"big": wrong, "small": SMALL}).table()
+
+
+def test_stopping_early_closes_the_eddy() -> None:
+    run = local.run(QUERY, TABLES, Options(batch_rows=1, threads=2))
+    batches = iter(run)
+    next(batches)
+    batches.close()
+    assert run.eddy.n_in_flight == 0
+
+
+def test_sql() -> None:
+    assert_same_bag(local.sql(SQL, TABLES), expected())
+
+
+def test_sql_over_sources_that_can_be_read_once() -> None:
+    """Asking an iterator for its columns takes its first batch: it must not be lost."""
+    for source in (generator(BIG), BIG.to_reader(max_chunksize=9), Simulated(BIG)):
+        assert_same_bag(local.sql(SQL, {"big": source, "small": SMALL}), expected())
+
+
+def test_explain_takes_no_row_out_of_a_reader() -> None:
+    reader = BIG.to_reader(max_chunksize=9)
+    assert "stem:small" in local.explain(SQL, {"big": reader, "small": SMALL})
+    assert reader.read_all().num_rows == BIG.num_rows
+    with pytest.raises(SourceError, match="'big' is an iterator, whose columns are unknown"):
+        local.explain(SQL, {"big": generator(BIG), "small": SMALL})
+
+
+def test_sql_aggregates() -> None:
+    text = "SELECT y, count(*) AS c, sum(n) AS s FROM big, small WHERE x = y GROUP BY y"
+    found = local.sql(text, TABLES)
+    assert_same_bag(found, pa.table({"y": [1, 2], "c": [20, 40], "s": [970, 1980]}))
+
+
+def test_sql_that_needs_more_than_an_eddy_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"local host does not have.*Run it through Spark"):
+        local.sql("SELECT x FROM big ORDER BY x", TABLES)
