@@ -106,6 +106,7 @@ class EddyJoin:
         for pools in self._sides.values():
             for pool in pools.values():
                 pool.index.release()
+                pool.store.release()
             pools.clear()
 
 

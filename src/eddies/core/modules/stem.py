@@ -69,11 +69,12 @@ class SteM:
         return self.store.n_bytes + hashed + sum(i.n_bytes for i in self._sorted.values())
 
     def release(self) -> None:
-        """Drop the indexes; the SteM must not be probed afterwards."""
+        """Drop rows and indexes; the SteM must not be used afterwards."""
         for index in self._hash.values():
             index.release()
         self._hash.clear()
         self._sorted.clear()
+        self.store.release()
 
     def hash_index(self, columns: tuple[str, ...], flag: str | None) -> HashIndex:
         """An index over all `columns`, or over some of them if there are many indexes already."""

@@ -1,8 +1,8 @@
-"""Large zeroed arrays that are used again: an allocator for index tables.
+"""Large arrays that are used again: an allocator for index tables and row stores.
 
-A fresh page must be found, zeroed and mapped by the system, which for an index table costs several
-times what filling it costs. So tables go back to a shelf when their index is dropped, and the next
-index of the same size takes them from there. The shelf is bounded; what does not fit goes back to the
+A fresh page must be found, zeroed and mapped by the system, which costs several times what filling
+it costs. So arrays go back to a shelf when their owner is dropped, and the next owner of the same
+size takes them from there. The shelf is bounded; what does not fit goes back to the
 system. Safe to use from several threads.
 """
 
@@ -13,15 +13,15 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SHELF_BYTES", "Shelf", "TABLES"]
+__all__ = ["SHELF", "SHELF_BYTES", "Shelf"]
 
-SHELF_BYTES = 256 << 20  # most memory kept for later
+SHELF_BYTES = 512 << 20  # most memory kept for later
 _SMALLEST_BYTES = 1 << 20
 _LINE_WORDS = 8
 
 
 class Shelf:
-    """Arrays of 64-bit words that start on a cache line, by length."""
+    """Arrays of 64-bit words, by length."""
 
     def __init__(self, most_bytes: int = SHELF_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -35,18 +35,27 @@ class Shelf:
         return self._n_bytes
 
     def take(self, n_words: int) -> npt.NDArray[np.uint64]:
-        """A zeroed array of `n_words`."""
-        with self._lock:
-            kept = self._arrays.get(n_words)
-            array = kept.pop() if kept else None
-            if array is not None:
-                self._n_bytes -= array.nbytes
-        if array is not None:
+        """An array of `n_words` with any content."""
+        array = self._kept(n_words)
+        return np.empty(n_words, dtype=np.uint64) if array is None else array
+
+    def take_zeros(self, n_words: int) -> npt.NDArray[np.uint64]:
+        """A zeroed array of `n_words` that starts on a cache line."""
+        array = self._kept(n_words)
+        if array is not None and array.ctypes.data % 64 == 0:
             array.fill(0)
             return array
         padded = np.zeros(n_words + _LINE_WORDS, dtype=np.uint64)
         skip = (-padded.ctypes.data % 64) // 8
         return padded[skip : skip + n_words]
+
+    def _kept(self, n_words: int) -> npt.NDArray[np.uint64] | None:
+        with self._lock:
+            kept = self._arrays.get(n_words)
+            array = kept.pop() if kept else None
+            if array is not None:
+                self._n_bytes -= array.nbytes
+        return array
 
     def put(self, array: npt.NDArray[np.uint64]) -> None:
         """Give an array back. Nobody may use it afterwards."""
@@ -56,5 +65,5 @@ class Shelf:
                 self._n_bytes += array.nbytes
 
 
-TABLES = Shelf()
+SHELF = Shelf()
 """The shelf of this process."""

@@ -9,9 +9,8 @@ for use as a join key (`words`), and grow (`append`). Four kinds cover every Arr
   rows came in. The buffers are kept, never copied, until rows are taken out.
 * `OpaqueColumn`: nested and exotic types, carried by Arrow itself; never a join key.
 
-A column made by `column_of` shares memory with its Arrow array; the first `append` moves it to memory
-of its own, that grows by doubling. Growing arrays are numpy's, which get huge pages and so halve the
-cost of random access; Arrow's buffers do not.
+A column made by `column_of` shares memory with its Arrow array. Growing columns copy as late as they
+can (see `vector`).
 
 Known limitations: at most 2**31 - 1 rows; a text column keeps whole buffers alive, so a few rows of a
 large batch hold all its bytes.
@@ -19,7 +18,7 @@ large batch hold all its bytes.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ import pyarrow.compute as pc
 
 from eddies.core.kernels.gather import copy_bytes, gather, gather_pairs, offsets_of
 from eddies.core.kernels.words import mix_words, text_words
+from eddies.core.state.vector import Values, Vector
 from eddies.errors import EvaluationError
 
 __all__ = [
@@ -46,8 +46,6 @@ __all__ = [
 Ids = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-Values = npt.NDArray[Any]  # the dtype varies by column type
-
 MAX_EXACT_DECIMAL = 18  # digits that fit into a signed 64-bit integer
 _MOST_TEXT_BYTES = 2**31 - 1
 _OPAQUE_RUNS = 8
@@ -79,6 +77,10 @@ class Column(Protocol):
         """Add the rows of `other`; `room` is how many rows to make space for when growing."""
         ...
 
+    def release(self) -> None:
+        """Give memory back; the column must not be used afterwards."""
+        ...
+
     def slice(self, start: int, n: int) -> Self:
         """Rows `start:start+n`, sharing memory."""
         ...
@@ -94,16 +96,6 @@ class Column(Protocol):
         ...
 
 
-def _grow(values: Values, used: int, more: int, room: int, per_row: int = 1) -> Values:
-    """An owned array with at least `used + more` rows of space, holding the first `used`."""
-    need = (used + more) * per_row
-    if values.flags.owndata and values.shape[0] >= need:
-        return values
-    larger = np.empty(max(need, room * per_row, 2 * values.shape[0]), dtype=values.dtype)
-    larger[: used * per_row] = values[: used * per_row]
-    return larger
-
-
 def _gathered(values: Values, ids: Ids) -> Values:
     out = np.empty(ids.shape[0], dtype=values.dtype)
     gather(values, ids, out)
@@ -116,21 +108,31 @@ class _Validity:
     __slots__ = ("mask",)
 
     def __init__(self, mask: Bytes | None) -> None:
-        self.mask = mask
+        self.mask = None if mask is None else Vector(mask)
 
     def take(self, ids: Ids | None, start: int, stop: int) -> Bytes | None:
         if self.mask is None:
             return None
-        return self.mask[start:stop] if ids is None else _gathered(self.mask, ids)
+        values = self.mask.values
+        return values[start:stop] if ids is None else _gathered(values, ids)
 
-    def append(self, other: Bytes | None, used: int, more: int, room: int) -> None:
+    def append(self, other: _Validity, used: int, more: int, room: int) -> None:
         if self.mask is None:
-            if other is None:
+            if other.mask is None:
                 return
-            self.mask = np.ones(max(used + more, room), dtype=np.uint8)
-        mask = _grow(self.mask, used, more, room)
-        mask[used : used + more] = 1 if other is None else other[:more]
-        self.mask = mask
+            self.mask = Vector(np.ones(used, dtype=np.uint8))
+        self.mask.append(other.mask or Vector(np.ones(more, dtype=np.uint8)), room)
+
+    def part(self, start: int, stop: int) -> Bytes | None:
+        return None if self.mask is None else self.mask.values[start:stop]
+
+    def release(self) -> None:
+        if self.mask is not None:
+            self.mask.release()
+
+    @property
+    def n_bytes(self) -> int:
+        return 0 if self.mask is None else self.mask.n_bytes
 
     def bitmap(self, ids: Ids | None, n: int) -> tuple[pa.Buffer | None, int]:
         """Arrow's validity buffer for a taken array, and its number of NULLs."""
@@ -144,32 +146,30 @@ class _Validity:
 
 
 class FixedColumn:
-    """Values of at most eight bytes, as unsigned integers of their width (see `_WIDTHS`)."""
+    """Values of at most eight bytes, kept as unsigned integers of their width."""
 
-    __slots__ = ("_n", "_nulls", "_values", "type")
+    __slots__ = ("_nulls", "_vector", "type")
 
-    def __init__(self, type_: pa.DataType, values: Values, mask: Bytes | None, n: int) -> None:
+    def __init__(self, type_: pa.DataType, vector: Vector, mask: Bytes | None) -> None:
         self.type = type_
-        self._values = values
+        self._vector = vector
         self._nulls = _Validity(mask)
-        self._n = n
 
     def __len__(self) -> int:
-        return self._n
+        return len(self._vector)
 
     def take(self, ids: Ids | None) -> pa.Array:
-        n = self._n if ids is None else ids.shape[0]
-        values = self._values[:n] if ids is None else _gathered(self._values, ids)
+        values = self._vector.values
+        values = values if ids is None else _gathered(values, ids)
+        n = len(values)
         bitmap, n_nulls = self._nulls.bitmap(ids, n)
         if pa.types.is_boolean(self.type):
-            buffer = pa.py_buffer(np.packbits(values, bitorder="little"))
-        else:
-            buffer = pa.py_buffer(values)
-        return pa.Array.from_buffers(self.type, n, [bitmap, buffer], n_nulls)
+            values = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(self.type, n, [bitmap, pa.py_buffer(values)], n_nulls)
 
     def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
-        stop = self._n if stop is None else stop
-        values = self._values[start:stop] if ids is None else _gathered(self._values, ids)
+        values = self._vector.values
+        values = values[start:stop] if ids is None else _gathered(values, ids)
         if pa.types.is_floating(self.type):
             return _float_words(values, self.type)
         if values.dtype == np.uint64:
@@ -180,23 +180,20 @@ class FixedColumn:
         return values.astype(np.uint64)
 
     def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
-        return self._nulls.take(ids, start, self._n if stop is None else stop)
+        return self._nulls.take(ids, start, len(self) if stop is None else stop)
 
     def append(self, other: FixedColumn, room: int) -> None:
-        more = len(other)
-        self._values = _grow(self._values, self._n, more, room)
-        self._values[self._n : self._n + more] = other._values[:more]
-        self._nulls.append(other._nulls.mask, self._n, more, room)
-        self._n += more
+        self._nulls.append(other._nulls, len(self), len(other), room)
+        self._vector.append(other._vector, room)
 
     def slice(self, start: int, n: int) -> FixedColumn:
-        mask = self._nulls.mask
-        return FixedColumn(
-            self.type,
-            self._values[start : start + n],
-            None if mask is None else mask[start : start + n],
-            n,
-        )
+        stop = start + n
+        part = self._vector.slice(start, stop)
+        return FixedColumn(self.type, part, self._nulls.part(start, stop))
+
+    def release(self) -> None:
+        self._vector.release()
+        self._nulls.release()
 
     @property
     def exact(self) -> bool:
@@ -205,70 +202,67 @@ class FixedColumn:
     @property
     def words_are_values(self) -> bool:
         """Whether `words(None)` is the column's own memory, so that asking costs nothing."""
-        return self._values.dtype == np.uint64 and not pa.types.is_floating(self.type)
+        return self._vector.values.dtype == np.uint64 and not pa.types.is_floating(self.type)
 
     @property
     def n_bytes(self) -> int:
-        return _owned_bytes(self._values, self._nulls.mask)
+        return self._vector.n_bytes + self._nulls.n_bytes
 
 
 class PairColumn:
     """16-byte decimals as two words a row, low word first."""
 
-    __slots__ = ("_n", "_nulls", "_values", "type")
+    __slots__ = ("_nulls", "_vector", "type")
 
-    def __init__(self, type_: pa.DataType, values: Words, mask: Bytes | None, n: int) -> None:
+    def __init__(self, type_: pa.DataType, vector: Vector, mask: Bytes | None) -> None:
         self.type = type_
-        self._values = values
+        self._vector = vector
         self._nulls = _Validity(mask)
-        self._n = n
 
     def __len__(self) -> int:
-        return self._n
+        return len(self._vector) // 2
 
     def _pairs(self, ids: Ids | None, start: int, stop: int) -> Words:
+        values = self._vector.values
         if ids is None:
-            return self._values[2 * start : 2 * stop]
+            return values[2 * start : 2 * stop]
         out = np.empty(2 * ids.shape[0], dtype=np.uint64)
-        gather_pairs(self._values, ids, out)
+        gather_pairs(values, ids, out)
         return out
 
     def take(self, ids: Ids | None) -> pa.Array:
-        n = self._n if ids is None else ids.shape[0]
+        n = len(self) if ids is None else ids.shape[0]
         bitmap, n_nulls = self._nulls.bitmap(ids, n)
         buffer = pa.py_buffer(self._pairs(ids, 0, n))
         return pa.Array.from_buffers(self.type, n, [bitmap, buffer], n_nulls)
 
     def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
-        pairs = self._pairs(ids, start, self._n if stop is None else stop)
+        pairs = self._pairs(ids, start, len(self) if stop is None else stop)
         low = pairs[0::2].copy()
         if not self.exact:
             mix_words(low, np.ascontiguousarray(pairs[1::2]))
         return low
 
     def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
-        return self._nulls.take(ids, start, self._n if stop is None else stop)
+        return self._nulls.take(ids, start, len(self) if stop is None else stop)
 
     def halves(self, ids: Ids | None) -> tuple[Words, Words]:
         """Low and high words, to compare values whose `words` are only hashes."""
-        pairs = self._pairs(ids, 0, self._n)
+        pairs = self._pairs(ids, 0, len(self))
         return np.ascontiguousarray(pairs[0::2]), np.ascontiguousarray(pairs[1::2])
 
     def append(self, other: PairColumn, room: int) -> None:
-        more = len(other)
-        self._values = _grow(self._values, self._n, more, room, per_row=2)
-        self._values[2 * self._n : 2 * (self._n + more)] = other._values[: 2 * more]
-        self._nulls.append(other._nulls.mask, self._n, more, room)
-        self._n += more
+        self._nulls.append(other._nulls, len(self), len(other), room)
+        self._vector.append(other._vector, 2 * room)
 
     def slice(self, start: int, n: int) -> PairColumn:
-        mask = self._nulls.mask
-        return PairColumn(
-            self.type,
-            self._values[2 * start : 2 * (start + n)],
-            None if mask is None else mask[start : start + n],
-            n,
-        )
+        stop = start + n
+        part = self._vector.slice(2 * start, 2 * stop)
+        return PairColumn(self.type, part, self._nulls.part(start, stop))
+
+    def release(self) -> None:
+        self._vector.release()
+        self._nulls.release()
 
     @property
     def exact(self) -> bool:
@@ -276,13 +270,13 @@ class PairColumn:
 
     @property
     def n_bytes(self) -> int:
-        return _owned_bytes(self._values, self._nulls.mask)
+        return self._vector.n_bytes + self._nulls.n_bytes
 
 
 class TextColumn:
     """Byte strings as addresses and lengths into Arrow buffers that this column keeps alive."""
 
-    __slots__ = ("_addresses", "_buffers", "_lengths", "_n", "_n_text_bytes", "_nulls", "type")
+    __slots__ = ("_addresses", "_buffers", "_lengths", "_nulls", "type")
 
     def __init__(
         self,
@@ -293,25 +287,22 @@ class TextColumn:
         buffers: list[pa.Buffer],
     ) -> None:
         self.type = type_
-        self._addresses = addresses
-        self._lengths = lengths
+        self._addresses = Vector(addresses)
+        self._lengths = Vector(lengths)
         self._nulls = _Validity(mask)
         self._buffers = buffers
-        self._n = int(lengths.shape[0])
-        self._n_text_bytes = int(lengths.sum(dtype=np.int64))
 
     def __len__(self) -> int:
-        return self._n
+        return len(self._lengths)
 
     def places(
         self, ids: Ids | None, start: int = 0, stop: int | None = None
     ) -> tuple[npt.NDArray[np.int64], Ids]:
         """Addresses and lengths of the rows; the bytes live as long as this column."""
+        addresses, lengths = self._addresses.values, self._lengths.values
         if ids is None:
-            stop = self._n if stop is None else stop
-            return self._addresses[start:stop], self._lengths[start:stop]
-        addresses = _gathered(self._addresses.view(np.uint64), ids).view(np.int64)
-        return addresses, _gathered(self._lengths, ids)
+            return addresses[start:stop], lengths[start:stop]
+        return _gathered(addresses.view(np.uint64), ids).view(np.int64), _gathered(lengths, ids)
 
     def take(self, ids: Ids | None) -> pa.Array:
         addresses, lengths = self.places(ids)
@@ -336,29 +327,26 @@ class TextColumn:
         return words
 
     def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
-        return self._nulls.take(ids, start, self._n if stop is None else stop)
+        return self._nulls.take(ids, start, len(self) if stop is None else stop)
 
     def append(self, other: TextColumn, room: int) -> None:
-        more = len(other)
-        self._addresses = _grow(self._addresses, self._n, more, room)
-        self._addresses[self._n : self._n + more] = other._addresses[:more]
-        self._lengths = _grow(self._lengths, self._n, more, room)
-        self._lengths[self._n : self._n + more] = other._lengths[:more]
-        self._nulls.append(other._nulls.mask, self._n, more, room)
-        known = {buffer.address for buffer in self._buffers[-1:]}
-        self._buffers += [buffer for buffer in other._buffers if buffer.address not in known]
-        self._n += more
-        self._n_text_bytes += other._n_text_bytes
+        self._nulls.append(other._nulls, len(self), len(other), room)
+        self._addresses.append(other._addresses, room)
+        self._lengths.append(other._lengths, room)
+        last = self._buffers[-1].address if self._buffers else None
+        self._buffers = self._buffers + [b for b in other._buffers if b.address != last]
 
     def slice(self, start: int, n: int) -> TextColumn:
-        mask = self._nulls.mask
+        stop = start + n
         return TextColumn(
-            self.type,
-            self._addresses[start : start + n],
-            self._lengths[start : start + n],
-            None if mask is None else mask[start : start + n],
-            self._buffers,
+            self.type, *self.places(None, start, stop), self._nulls.part(start, stop), self._buffers
         )
+
+    def release(self) -> None:
+        for vector in (self._addresses, self._lengths):
+            vector.release()
+        self._nulls.release()
+        self._buffers = []
 
     @property
     def exact(self) -> bool:
@@ -366,8 +354,8 @@ class TextColumn:
 
     @property
     def n_bytes(self) -> int:
-        owned = _owned_bytes(self._addresses, self._nulls.mask) + _owned_bytes(self._lengths, None)
-        return owned + self._n_text_bytes
+        text = int(sum(buffer.size for buffer in self._buffers))
+        return self._addresses.n_bytes + self._lengths.n_bytes + self._nulls.n_bytes + text
 
 
 class OpaqueColumn:
@@ -380,7 +368,7 @@ class OpaqueColumn:
         self._arrays = arrays
 
     def __len__(self) -> int:
-        return sum(len(array) for array in self._arrays)
+        return int(sum(len(array) for array in self._arrays))
 
     def take(self, ids: Ids | None) -> pa.Array:
         whole = pa.chunked_array(self._arrays, type=self.type)
@@ -405,6 +393,9 @@ class OpaqueColumn:
             half = len(self._arrays) // 2
             self._arrays = [*self._arrays[:half], pa.concat_arrays(self._arrays[half:])]
 
+    def release(self) -> None:
+        self._arrays = []
+
     def slice(self, start: int, n: int) -> OpaqueColumn:
         whole = pa.chunked_array(self._arrays, type=self.type).slice(start, n)
         return OpaqueColumn(self.type, list(whole.chunks))
@@ -415,12 +406,7 @@ class OpaqueColumn:
 
     @property
     def n_bytes(self) -> int:
-        return sum(array.nbytes for array in self._arrays)
-
-
-def _owned_bytes(values: Values, mask: Bytes | None) -> int:
-    owned = values.nbytes if values.flags.owndata else 0
-    return owned + (mask.nbytes if mask is not None and mask.flags.owndata else 0)
+        return int(sum(array.nbytes for array in self._arrays))
 
 
 def _float_words(values: Values, type_: pa.DataType) -> Words:
@@ -470,16 +456,16 @@ def column_of(array: pa.Array) -> Column:
     if pa.types.is_boolean(type_):
         bits = np.frombuffer(array.buffers()[1], dtype=np.uint8)
         values = np.unpackbits(bits, count=offset + n, bitorder="little")[offset:]
-        return FixedColumn(type_, values, _mask_of(array), n)
+        return FixedColumn(type_, Vector(values), _mask_of(array))
     if pa.types.is_decimal128(type_):
-        pairs = np.frombuffer(array.buffers()[1], dtype=np.uint64)[2 * offset : 2 * (offset + n)]
-        return PairColumn(type_, pairs, _mask_of(array), n)
+        pairs = Vector.of_buffer(array.buffers()[1], np.uint64, 2 * offset, 2 * n)
+        return PairColumn(type_, pairs, _mask_of(array))
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return _text_column(array)
     if pa.types.is_primitive(type_) and type_.bit_width in (8, 16, 32, 64):
         dtype = np.dtype(f"u{type_.bit_width // 8}")
-        values = np.frombuffer(array.buffers()[1], dtype=dtype)[offset : offset + n]
-        return FixedColumn(type_, values, _mask_of(array), n)
+        vector = Vector.of_buffer(array.buffers()[1], dtype, offset, n)
+        return FixedColumn(type_, vector, _mask_of(array))
     return OpaqueColumn(type_, [array])
 
 

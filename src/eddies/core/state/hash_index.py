@@ -22,7 +22,7 @@ from eddies.core.kernels.lines import (
     rehash,
     skip_newer,
 )
-from eddies.core.state.buffers import TABLES
+from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.keys import key_words
 from eddies.core.state.rows import RowStore
@@ -55,8 +55,9 @@ class HashIndex:
         self._store = store
         self.columns = tuple(columns)
         self._flag = rows_with
-        self._table = TABLES.take(_FEWEST_LINES * WORDS_PER_LINE)
+        self._table = SHELF.take_zeros(_FEWEST_LINES * WORDS_PER_LINE)
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._chain_memory: npt.NDArray[np.uint64] | None = None
         self.n_rows = 0  # rows of the store that were looked at
         self.n_entered = 0
         self.n_duplicates = 0
@@ -91,25 +92,35 @@ class HashIndex:
 
     def _make_room(self, n_more: int, n_rows: int) -> None:
         if n_rows > self._chain.shape[0]:
-            chain = np.empty(max(n_rows, min(2 * self.n_rows, 2**31 - 1)), dtype=np.int32)
+            n_words = (max(n_rows, min(2 * self.n_rows, 2**31 - 1)) + 1) // 2
+            lent = SHELF.take(1 << (n_words - 1).bit_length())
+            chain = lent.view(np.int32)
             chain[: self.n_rows] = self._chain[: self.n_rows]
-            self._chain = chain
+            self._give_back_chain()
+            self._chain, self._chain_memory = chain, lent
         n_lines = self._table.shape[0] // WORDS_PER_LINE
         n_keys = self.n_entered - self.n_duplicates + n_more
         needed = n_lines
         while n_keys > needed * ENTRIES * _MAX_LOAD:
             needed *= 2
         if needed > n_lines:
-            larger = TABLES.take(needed * WORDS_PER_LINE)
+            larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
             if self.n_entered:
                 rehash(self._table, larger)
-            TABLES.put(self._table)
+            SHELF.put(self._table)
             self._table = larger
 
     def release(self) -> None:
         """Give the table's memory back; the index must not be used afterwards."""
-        TABLES.put(self._table)
+        SHELF.put(self._table)
         self._table = self._table[:0]
+        self._give_back_chain()
+
+    def _give_back_chain(self) -> None:
+        if self._chain_memory is not None:
+            SHELF.put(self._chain_memory)
+            self._chain_memory = None
+            self._chain = self._chain[:0]
 
     def probe(self, words: Words, limit: int, scratch: Scratch) -> tuple[int, PendingChains | None]:
         """Matches with row ids below `limit`, left in `scratch.positions` and `scratch.rows`.

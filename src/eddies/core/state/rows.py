@@ -73,6 +73,12 @@ class RowStore:
     def column(self, name: str) -> Column:
         return self._columns[name]
 
+    def release(self) -> None:
+        """Give the memory of the rows back. Only their number may be asked for afterwards."""
+        for column in self._columns.values():
+            column.release()
+        self.memo.clear()
+
     @property
     def n_bytes(self) -> int:
         """Memory held by the rows."""
