@@ -90,9 +90,14 @@ def verify_text(
     equal, not the words of the strings.
     """
     kept = 0
+    address_base = addresses.ctypes.data
+    length_base = lengths.ctypes.data
     for a in range(n):
-        ahead = rows[min(a + _AHEAD, n - 1)]
-        prefetch(addresses[ahead])
+        # First the place where the address lies, later the bytes it points at.
+        farther = np.int64(rows[min(a + 2 * _AHEAD, n - 1)])
+        prefetch(address_base + farther * 8)
+        prefetch(length_base + farther * 4)
+        prefetch(addresses[rows[min(a + _AHEAD, n - 1)]])
         j = positions[a]
         row = rows[a]
         length = np.int64(probe_lengths[j])
