@@ -1,0 +1,148 @@
+"""The loop: when a policy is asked, what it is told, and what happens to what it says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from eddies.core.clock import VirtualClock
+from eddies.core.eddy import Eddy
+from eddies.core.events import Reoptimized, Routed
+from eddies.core.options import Options
+from eddies.core.policies import Decision, Fork
+from tests.support.bag import assert_same_bag
+from tests.support.small import Recorder, answer, batches, drained, make_query
+
+FACT = pa.table({"x": [i % 3 for i in range(20)], "y": [i % 4 for i in range(20)], "n": range(20)})
+TABLES = {
+    "b": pa.table({"x": [0, 1, 1]}),
+    "c": pa.table({"y": [0, 2, 2, 3]}),
+    "f": FACT,
+}
+QUERY = make_query(TABLES, ["f.x = b.x", "f.y = c.y"])
+
+
+class Scripted:
+    """Says what it is told to say, in turn, and remembers everything."""
+
+    is_surprised = False
+
+    def __init__(self, *decisions: Decision, every_batch: bool = False) -> None:
+        self.every_batch = every_batch
+        self.decisions = decisions or (Decision(0),)
+        self.asked: list[Fork] = []
+        self.told: list[tuple[int, int, int, int]] = []
+        self.n_reoptimized = 0
+
+    def choose(self, fork: Fork) -> Decision:
+        self.asked.append(fork)
+        return self.decisions[(len(self.asked) - 1) % len(self.decisions)]
+
+    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        self.told.append((fork.signature.sources, choice, n_in, n_out))
+
+    def reoptimize(self) -> None:
+        self.n_reoptimized += 1
+
+
+def last_streams_by(policy: Scripted, log: Recorder | None = None, **options: int) -> pa.Table:
+    """The dimensions first; then the fact table, never stored, in batches of five."""
+    settings = Options(**{"batch_rows": 5, "reoptimize_every": 1000} | options)
+    eddy = Eddy(QUERY, settings, policy=policy, events=log, clock=VirtualClock())
+    for name in ("b", "c"):
+        eddy.push(name, batches(TABLES[name])[0])
+        eddy.end(name)
+    assert eddy.poll() is None
+    policy.asked.clear()
+    policy.told.clear()
+    eddy.push("f", batches(FACT)[0])
+    eddy.end("f")
+    return drained(eddy)
+
+
+def expected() -> pa.Table:
+    return answer(QUERY, TABLES)
+
+
+def test_one_decision_serves_all_batches_until_reoptimization() -> None:
+    policy = Scripted()
+    assert_same_bag(last_streams_by(policy), expected())
+    assert len(policy.asked) == 1
+
+
+def test_every_batch_asks_every_time() -> None:
+    policy = Scripted(every_batch=True)
+    assert_same_bag(last_streams_by(policy), expected())
+    assert len(policy.asked) == 4
+
+
+def test_with_one_way_to_go_nobody_is_asked_but_all_is_told() -> None:
+    policy = Scripted()
+    last_streams_by(policy)
+    assert {fork.signature.sources for fork in policy.asked} == {0b100}
+    assert {sources for sources, *_ in policy.told} == {0b100, 0b101}
+
+
+def test_a_batch_is_split_where_a_decision_ends() -> None:
+    policy = Scripted(Decision(0, 3), Decision(1, 4))
+    assert_same_bag(last_streams_by(policy), expected())
+    first = [
+        (choice, n_in) for sources, choice, n_in, _ in policy.told if sources == 0b100 and n_in
+    ]
+    # Batches of 5, decisions for 3 and 4 rows in turn: each piece obeys the decision in force.
+    assert first == [(0, 3), (1, 2), (1, 2), (0, 3), (1, 4), (0, 1), (0, 2), (1, 3)]
+
+
+@pytest.mark.parametrize("n_rows", [0, -3])
+def test_a_decision_for_no_rows_still_moves_on(n_rows: int) -> None:
+    policy = Scripted(Decision(0, n_rows), Decision(1, n_rows))
+    assert_same_bag(last_streams_by(policy), expected())
+
+
+def test_safe_points_come_between_base_batches() -> None:
+    policy = Scripted()
+    log = Recorder()
+    last_streams_by(policy, log, reoptimize_every=10)
+    assert policy.n_reoptimized == len(log.of(Reoptimized)) == 2
+    assert [event.n_driver_rows for event in log.of(Reoptimized)] == [7 + 5, 7 + 15]
+
+
+def test_decisions_end_at_a_safe_point() -> None:
+    policy = Scripted(Decision(0), Decision(1))
+    last_streams_by(policy, reoptimize_every=10)
+    choices = [choice for sources, choice, *_ in policy.told if sources == 0b100]
+    assert choices == [0, 1, 1, 0]
+
+
+def test_what_is_told_is_what_is_logged() -> None:
+    log = Recorder()
+    policy = Scripted(Decision(0, 2), Decision(1, 1))
+    last_streams_by(policy, log)
+    logged = [(e.signature.sources, e.n_in, e.n_out) for e in log.of(Routed)]
+    told = [(sources, n_in, n_out) for sources, _, n_in, n_out in policy.told]
+    assert logged[-len(told) :] == told
+
+
+def test_the_rest_of_a_paused_probe_counts_no_row_twice() -> None:
+    n = 500
+    tables = {"a": pa.table({"x": [1] * n}), "b": pa.table({"x": [1] * 10})}
+    query = make_query(tables, ["a.x = b.x"])
+    log = Recorder()
+    found = answer(query, tables, Options(batch_rows=64), events=log)
+    assert found.num_rows == 10 * n
+    routed = [event for event in log.of(Routed) if event.module == "stem:a"]
+    assert sum(event.n_in for event in routed) == 10
+    assert sum(event.n_out for event in routed) == 10 * n
+    assert len(routed) > 1
+
+
+def test_an_error_says_where_it_happened() -> None:
+    class Wrong(Scripted):
+        def observe(self, *told: object) -> None:
+            raise RuntimeError("policy bug")
+
+    eddy = Eddy(QUERY, policy=Wrong())
+    for name, table in TABLES.items():
+        eddy.push(name, batches(table)[0])
+    with pytest.raises(RuntimeError, match="policy bug"):
+        drained(eddy)
