@@ -144,7 +144,7 @@ def _figures(
         ),
     )
     rows = tuple({"case": case} | times for case, times in seconds.items())
-    title = "Figures 12 and 13: a delayed source"
+    title = "Eddies, Figures 12 and 13: a delayed source"
     return (Figure("ED-X11", title, panels, rows),)
 
 

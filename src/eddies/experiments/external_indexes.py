@@ -153,7 +153,7 @@ def run_one_switch(n_rows: int = 30_000, switch_s: float = 30.0, seed: int = 0) 
         kind="bars",
         log_y=True,
     )
-    title = "Figure 10: two external indexes swap speeds"
+    title = "Eddies, Figure 10: two external indexes swap speeds"
     return Finding((claim,), (Figure("ED-X8", title, (panel,), tuple(rows)),))
 
 
@@ -212,7 +212,9 @@ def run_changing_costs(n_rows: int = 4000, n_phases: int = 4, seed: int = 0) -> 
             kind="bars",
         ),
     )
-    return Finding((claim,), (Figure("ED-X9", "Figure 11: index costs swap", panels, tuple(rows)),))
+    return Finding(
+        (claim,), (Figure("ED-X9", "Eddies, Figure 11: index costs swap", panels, tuple(rows)),)
+    )
 
 
 def run_changing_selectivities(n_rows: int = 4000, n_phases: int = 4, seed: int = 0) -> Finding:

@@ -188,9 +188,13 @@ def run_joins(scale: int = 1, seed: int = 0) -> Finding:
     )
     figures = (
         _times(
-            "ED-X5", "Figure 7: hash join R-S, index join S-T 10 %", [*with_index, index_by_match]
+            "ED-X5",
+            "Eddies, Figure 7: hash join R-S, index join S-T 10 %",
+            [*with_index, index_by_match],
         ),
-        _times("ED-X6", "Figure 8: two hash joins, R-S and S-T", [*hash_only, *hash_by_match]),
+        _times(
+            "ED-X6", "Eddies, Figure 8: two hash joins, R-S and S-T", [*hash_only, *hash_by_match]
+        ),
         _shares([*with_index, dear, *hash_only, index_by_match, *hash_by_match]),
     )
     return Finding(claims, figures)
@@ -265,7 +269,7 @@ def _shares(outcomes: list[Outcome]) -> Figure:
         | {f"seconds of {name}": seconds for name, seconds in outcome.seconds.items()}
         for outcome in outcomes
     )
-    return Figure("ED-X7", "Figure 9: who follows the better order", (panel,), rows)
+    return Figure("ED-X7", "Eddies, Figure 9: who follows the better order", (panel,), rows)
 
 
 EXPERIMENTS = (Experiment("joins", "eddies", ("ED-X5", "ED-X6", "ED-X7"), run_joins),)

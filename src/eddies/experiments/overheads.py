@@ -322,9 +322,13 @@ def _figures(measured: list[_Measured]) -> tuple[Figure, ...]:
         for m in measured
     )
     titles = {
-        "selections": ("OV-X1", "Figure 5: three selections", "eddy / plain loop"),
-        "hash": ("OV-X3", "Figure 6: hash joins", "eddy / fixed plan of the same joins"),
-        "index": ("OV-X5", "Figure 7: index joins", "eddy / fixed plan of the same look-ups"),
+        "selections": ("OV-X1", "Overheads, Figure 5: three selections", "eddy / plain loop"),
+        "hash": ("OV-X3", "Overheads, Figure 6: hash joins", "eddy / fixed plan of the same joins"),
+        "index": (
+            "OV-X5",
+            "Overheads, Figure 7: index joins",
+            "eddy / fixed plan of the same look-ups",
+        ),
     }
     figures = []
     for family, (name, title, y_label) in titles.items():

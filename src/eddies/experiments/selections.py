@@ -107,8 +107,10 @@ def run_selections(n_rows: int = N_ROWS, seed: int = 0) -> Finding:
     claims = (_claim_costs(by_cost), _claim_selectivities(by_kept), _claim_shares(by_cost, by_kept))
     cost_label, kept_label = "cost of s1 (delay units; s2: 5)", "selectivity of s1 (%; s2: 50)"
     figures = (
-        _figure("ED-X1", "Figure 4: two selections, changing cost", by_cost, cost_label),
-        _figure("ED-X2", "Figure 5: two selections, changing selectivity", by_kept, kept_label),
+        _figure("ED-X1", "Eddies, Figure 4: two selections, changing cost", by_cost, cost_label),
+        _figure(
+            "ED-X2", "Eddies, Figure 5: two selections, changing selectivity", by_kept, kept_label
+        ),
         _shares_figure(by_cost, by_kept, cost_label, kept_label),
     )
     return Finding(claims, figures)
@@ -203,7 +205,7 @@ def _shares_figure(
         for varied, points in (("cost", by_cost), ("selectivity", by_kept))
         for p in points
     )
-    return Figure("ED-X3", "Figure 6: who goes first", tuple(panels), rows)
+    return Figure("ED-X3", "Eddies, Figure 6: who goes first", tuple(panels), rows)
 
 
 class _Misrouting:

@@ -41,6 +41,8 @@ class Check:
         >>> Check("ratio", 1.0, high=1.1).bound, Check("share", 0.5, 0.45, 0.55).bound
         ('<= 1.1', '0.45 .. 0.55')
         """
+        if self.low == -math.inf and self.high == math.inf:
+            return "none"
         less = "<" if self.strict else "<="
         if self.low == -math.inf:
             return f"{less} {self.high:.6g}"

@@ -13,7 +13,8 @@ __all__ = ["draw"]
 
 _MARKERS = "osv^Dx*P"
 _INCHES = (6.4, 4.4)  # of one panel
-_MANY_BARS = 4  # more names than this are written slantwise
+_MANY_POINTS = 40  # a line of more has no marks
+_MANY_LETTERS = 60  # names on the x axis with more in all are written slantwise
 
 
 def draw(figure: Figure, path: Path) -> None:
@@ -40,17 +41,22 @@ def _draw_panel(panel: Panel, axis: Any) -> None:
         _draw_bars(panel, axis)
     else:
         for number, series in enumerate(panel.series):
-            marker = _MARKERS[number % len(_MARKERS)] if len(series.x) < 40 else None
+            plain = series.dashed or len(series.x) > _MANY_POINTS
+            marker = None if plain else _MARKERS[number % len(_MARKERS)]
             style = "--" if series.dashed else "-"
             axis.plot(series.x, series.y, style, marker=marker, markersize=4, label=series.name)
-    for text, height in (panel.marks or {}).items():
-        axis.axhline(height, color="0.4", linestyle=":", linewidth=1.2, label=text)
+    for style, (text, height) in zip((":", "--"), (panel.marks or {}).items(), strict=False):
+        axis.axhline(height, color="0.3", linestyle=style, linewidth=1.2, label=text)
     if panel.log_y:
         axis.set_yscale("log")
     else:
         axis.set_ylim(bottom=0)
     axis.grid(True, axis="y", alpha=0.3)
-    axis.legend(fontsize=8)
+    if panel.kind == "lines":
+        axis.legend(fontsize=8)
+    elif len(panel.series) > 1 or panel.marks:
+        # Beside the bars, which leave no free corner.
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _draw_bars(panel: Panel, axis: Any) -> None:
@@ -61,7 +67,17 @@ def _draw_bars(panel: Panel, axis: Any) -> None:
         places = [i + (number - (len(panel.series) - 1) / 2) * width for i in range(len(names))]
         bars = axis.bar(places, series.y, width, label=series.name)
         if len(names) * len(panel.series) <= 16:
-            axis.bar_label(bars, fmt="%.3g", fontsize=7)
-    slant = {"rotation": 30, "ha": "right"} if len(names) > _MANY_BARS else {}
+            axis.bar_label(bars, fmt=_number, fontsize=7)
+    is_long = sum(len(str(name)) for name in names) > _MANY_LETTERS
+    slant = {"rotation": 25, "ha": "right"} if is_long else {}
     axis.set_xticks(range(len(names)), [str(name) for name in names], fontsize=8, **slant)
     axis.margins(y=0.15)
+
+
+def _number(value: float) -> str:
+    """Three digits, without exponents.
+
+    >>> _number(5030.2), _number(1.0912)
+    ('5,030', '1.09')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
