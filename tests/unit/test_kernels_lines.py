@@ -16,6 +16,7 @@ from eddies.core.kernels.lines import (
     insert,
     probe,
     rehash,
+    rows_of,
     skip_newer,
 )
 from tests.support import naive
@@ -78,8 +79,10 @@ class Lines:
         assert sorted(pairs(positions, rows, kept)) == sorted(self.twin.newest(words, limit))
 
 
-def pairs(positions: np.ndarray, rows: np.ndarray, n: int) -> list[tuple[int, int]]:
-    return list(zip(positions[:n].tolist(), rows[:n].tolist(), strict=True))
+def pairs(positions: np.ndarray, links: np.ndarray, n: int) -> list[tuple[int, int]]:
+    rows = links[:n].copy()
+    rows_of(rows, n)
+    return list(zip(positions[:n].tolist(), rows.tolist(), strict=True))
 
 
 def words_at_home(line: int, n_lines: int, count: int) -> list[int]:
@@ -191,30 +194,30 @@ def test_expand_pauses_where_the_room_ends_and_goes_on(room: int) -> None:
     lines.insert([1, 2, 1, 3, 1, 1, 2, 1, 1])
     words = [1, 2, 3, 1]
     positions, rows, found = lines.newest(words)
-    matches = pairs(positions, rows, found)
-    pending = matches
-    seen = list(matches)
+    seen = pairs(positions, rows, found)
+    pending = positions[:found].copy(), rows[:found].copy()
     for _ in range(100):
-        if not pending:
+        n = len(pending[0])
+        if n == 0:
             break
-        size = 2 * len(pending) + room
+        size = 2 * n + room
         positions, rows = np.empty(size, np.int32), np.empty(size, np.int32)
-        positions[: len(pending)] = [p for p, _ in pending]
-        rows[: len(pending)] = [r for _, r in pending]
-        start, stop = expand(positions, rows, 0, len(pending), lines.chain)
+        positions[:n], rows[:n] = pending
+        marked = np.empty(size, np.int32)
+        start, stop = expand(positions, rows, 0, n, lines.chain, marked)
         there = pairs(positions, rows, stop)
-        assert there[: len(pending)] == pending
-        seen += there[len(pending) :]
-        pending = there[start:stop]
-    assert not pending
+        assert there[:n] == pairs(*pending, n)
+        seen += there[n:]
+        pending = positions[start:stop].copy(), rows[start:stop].copy()
+    assert len(pending[0]) == 0
     assert sorted(seen) == sorted(lines.twin.probe(words))
 
 
 def test_expand_does_not_start_a_round_that_might_not_fit() -> None:
     lines = Lines(16, 8)
     lines.insert([1, 1])
-    positions, rows = np.array([0], np.int32), np.array([1], np.int32)
-    assert expand(positions, rows, 0, 1, lines.chain) == (0, 1)
+    positions, links = np.array([0], np.int32), np.array([-2], np.int32)
+    assert expand(positions, links, 0, 1, lines.chain, np.empty(1, np.int32)) == (0, 1)
 
 
 def test_skip_newer_below_every_row() -> None:

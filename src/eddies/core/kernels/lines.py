@@ -4,12 +4,14 @@ A *word* is a 64-bit key (see `words`). The table is a power of two of lines; a 
 words seen also as sixteen 32-bit words:
 
     bytes 0-39   five words
-    bytes 40-59  five uint32: row + 1, zero when the entry is empty; entries fill from the left
+    bytes 40-59  five links, zero when the entry is empty; entries fill from the left
     bytes 60-63  overflow flag: some word that belongs here lives in a later line
 
 A word's home line is the top bits of its hash, so that doubling the table splits every line into two
-neighbours and moves memory sequentially. Rows with an equal word form a chain through `chain`
-(newest first, so row ids fall along a chain); the table holds the newest.
+neighbours and moves memory sequentially. Rows with an equal word form a chain (newest
+first, so row ids fall along it): a *link* is `row + 1` if the row is the oldest of its word, and
+`-(row + 1)` if there is an older one, whose link is then `chain[row]`. The table holds the newest
+row's link. So unique keys never look at the chain, and the end of a chain is known without a look.
 
 Every kernel first hashes the whole batch, then asks for lines `AHEAD` keys before they are needed.
 `homes` is scratch of at least `len(words) + AHEAD` entries, `leftovers` of at least `len(words)`.
@@ -39,6 +41,7 @@ __all__ = [
     "insert",
     "probe",
     "rehash",
+    "rows_of",
     "skip_newer",
 ]
 
@@ -105,15 +108,14 @@ def insert(
             equal = equal_words8(address, word) & _ENTRY_MASK & ~empty
             if equal != np.uint64(0):
                 slot = line * np.uint64(16) + _FIRST_ROW + count_trailing_zeros(equal)
-                chain[row] = np.int32(np.int64(halves[slot]) - 1)
-                halves[slot] = np.uint32(row + 1)
+                chain[row] = np.int32(halves[slot])
+                halves[slot] = np.uint32(-row - 1)
                 n_duplicates += 1
                 break
             if empty != np.uint64(0):
                 entry = count_trailing_zeros(empty)
                 table[line * np.uint64(WORDS_PER_LINE) + entry] = word
                 halves[line * np.uint64(16) + _FIRST_ROW + entry] = np.uint32(row + 1)
-                chain[row] = np.int32(-1)
                 break
             halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
             line = (line + np.uint64(1)) & last_line
@@ -155,11 +157,11 @@ def probe(
     homes: npt.NDArray[np.uint32],
     leftovers: Rows,
     positions: Rows,
-    rows: Rows,
+    links: Rows,
 ) -> int:
-    """The newest row of every word found: position in `words` and row id. Returns how many.
+    """The newest row of every word found: position in `words`, and link. Returns how many.
 
-    `positions` and `rows` need `len(words) + 1` entries. Matches in overflow lines come last, so
+    `positions` and `links` need `len(words) + 1` entries. Matches in overflow lines come last, so
     positions are not sorted.
     """
     n = words.shape[0]
@@ -183,13 +185,13 @@ def probe(
         line = np.uint64(homes[j])
         equal = equal_words8(base + np.int64(line) * 64, words[j]) & _ENTRY_MASK
         entry = count_trailing_zeros(equal | _NO_ENTRY)
-        value = np.int64(halves[line * np.uint64(16) + _FIRST_ROW + entry])
+        value = np.int32(halves[line * np.uint64(16) + _FIRST_ROW + entry])
         hit = equal != np.uint64(0)
         # Branch-free: write always, advance only when it counts. A word equal to the zero of an
-        # empty entry reads row 0, which means "not here"; entries fill from the left, so a real
+        # empty entry reads link 0, which means "not here"; entries fill from the left, so a real
         # entry for word zero always lies before any empty one.
         positions[found] = j
-        rows[found] = value - 1
+        links[found] = value
         found += hit & (value != 0)
         leftovers[n_leftovers] = j
         n_leftovers += (not hit) & (value != 0)
@@ -199,10 +201,10 @@ def probe(
         while True:
             equal = equal_words8(base + np.int64(line) * 64, words[j]) & _ENTRY_MASK
             entry = count_trailing_zeros(equal | _NO_ENTRY)
-            value = np.int64(halves[line * np.uint64(16) + _FIRST_ROW + entry])
+            value = np.int32(halves[line * np.uint64(16) + _FIRST_ROW + entry])
             if equal != np.uint64(0):
                 positions[found] = j
-                rows[found] = value - 1
+                links[found] = value
                 found += value != 0
                 break
             if value == 0:
@@ -212,36 +214,53 @@ def probe(
 
 
 @kernel(types.int64(rw(i32), rw(i32), i64, i64, ro(i32)))
-def skip_newer(positions: Rows, rows: Rows, found: int, limit: int, chain: Rows) -> int:
+def skip_newer(positions: Rows, links: Rows, found: int, limit: int, chain: Rows) -> int:
     """Move every match down its chain to the newest row below `limit`; drops those without one."""
     kept = 0
     for a in range(found):
-        row = rows[a]
-        while row >= limit:
-            row = chain[row]
+        link = np.int64(links[a])
+        while link != 0 and abs(link) > limit:
+            link = np.int64(chain[-link - 1]) if link < 0 else np.int64(0)
         positions[kept] = positions[a]
-        rows[kept] = row
-        kept += row >= 0
+        links[kept] = np.int32(link)
+        kept += link != 0
     return kept
 
 
-@kernel(types.UniTuple(i64, 2)(rw(i32), rw(i32), i64, i64, ro(i32)))
-def expand(positions: Rows, rows: Rows, start: int, stop: int, chain: Rows) -> tuple[int, int]:
+@kernel(types.UniTuple(i64, 2)(rw(i32), rw(i32), i64, i64, ro(i32), rw(i32)))
+def expand(
+    positions: Rows, links: Rows, start: int, stop: int, chain: Rows, marked: Rows
+) -> tuple[int, int]:
     """Append the older rows of the matches in `start:stop`, one chain step for all a round.
 
     Stops before a round that might not fit. Returns (start, stop): `stop` matches are there, and
-    those in `start:stop` may still have older rows (none when the two are equal).
+    those in `start:stop` may still have older rows (none when the two are equal). `marked` is
+    scratch as large as `positions`.
     """
     capacity = positions.shape[0]
     base = chain.ctypes.data
-    while stop > start and stop + (stop - start) <= capacity:
-        end = stop
+    while stop > start:
+        n_marked = 0
         for a in range(start, stop):
-            prefetch(base + np.int64(rows[min(a + AHEAD, stop - 1)]) * 4)
-            older = chain[rows[a]]
-            positions[end] = positions[a]
-            rows[end] = older
-            end += older >= 0
+            marked[n_marked] = a
+            n_marked += links[a] < 0
+        if n_marked == 0:
+            return stop, stop
+        if stop + n_marked > capacity:
+            return start, stop
+        for i in range(n_marked):
+            ahead = np.int64(links[marked[min(i + AHEAD, n_marked - 1)]])
+            prefetch(base + (-ahead - 1) * 4)
+            a = marked[i]
+            positions[stop + i] = positions[a]
+            links[stop + i] = chain[-np.int64(links[a]) - 1]
         start = stop
-        stop = end
+        stop += n_marked
     return start, stop
+
+
+@kernel(types.void(rw(i32), i64))
+def rows_of(links: Rows, n: int) -> None:
+    """Turn the first `n` links into row ids, in place."""
+    for a in range(n):
+        links[a] = abs(links[a]) - 1

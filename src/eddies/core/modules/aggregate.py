@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.evaluate import evaluate
+from eddies.core.kernels.sums import sum_parts
 from eddies.core.query import Aggregate, Aggregation, UserFunction
 from eddies.errors import EvaluationError
 
@@ -55,7 +56,7 @@ class Aggregator:
                 columns[f"a{i}"] = pa.repeat(pa.scalar(1, pa.int64()), n) if keys else pa.nulls(n)
             else:
                 columns[f"a{i}"] = evaluate(aggregate.arg, batch.column, n, self._functions)
-            plan += _expand(i, aggregate, columns)
+            plan += _expand(i, aggregate, columns, is_grouped=bool(keys))
         if keys:
             table = pa.table(columns)
             partial = table.group_by(keys, use_threads=False).aggregate(plan)
@@ -120,7 +121,9 @@ class Aggregator:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _expand(i: int, aggregate: Aggregate, columns: dict[str, pa.Array]) -> list[tuple[str, str]]:
+def _expand(
+    i: int, aggregate: Aggregate, columns: dict[str, pa.Array], *, is_grouped: bool
+) -> list[tuple[str, str]]:
     """The partial columns of an aggregate and how each is reduced."""
     name = f"a{i}"
     if aggregate.function == "count_star":
@@ -129,6 +132,11 @@ def _expand(i: int, aggregate: Aggregate, columns: dict[str, pa.Array]) -> list[
     if aggregate.function == "sum" and pa.types.is_integer(type_):
         values = columns.pop(name)
         values = values if pa.types.is_uint64(type_) else values.cast(pa.int64())
+        if not is_grouped and values.null_count == 0 and pa.types.is_int64(values.type):
+            high, low = sum_parts(values.to_numpy())
+            columns[f"{name}_high"] = pa.array([high], pa.int64())
+            columns[f"{name}_low"] = pa.array([low], pa.int64())
+            return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
         bits = pa.scalar(_LOW_BITS, values.type), pa.scalar((1 << _LOW_BITS) - 1, values.type)
         columns[f"{name}_high"] = pc.shift_right(values, bits[0]).cast(pa.int64())
         columns[f"{name}_low"] = pc.bit_wise_and(values, bits[1]).cast(pa.int64())

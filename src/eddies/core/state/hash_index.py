@@ -20,6 +20,7 @@ from eddies.core.kernels.lines import (
     insert,
     probe,
     rehash,
+    rows_of,
     skip_newer,
 )
 from eddies.core.state.buffers import SHELF
@@ -40,7 +41,15 @@ class PendingChains:
     """Matches whose older duplicates have not been followed yet (a paused probe)."""
 
     positions: Ids
-    rows: Ids
+    links: Ids
+
+
+def _lines_for(n_keys: int, at_least: int) -> int:
+    """Lines of a table for `n_keys` keys; sizes double."""
+    n_lines = at_least
+    while n_keys > n_lines * ENTRIES * _MAX_LOAD:
+        n_lines *= 2
+    return n_lines
 
 
 class HashIndex:
@@ -100,10 +109,12 @@ class HashIndex:
             self._chain, self._chain_memory = chain, lent
         n_lines = self._table.shape[0] // WORDS_PER_LINE
         n_keys = self.n_entered - self.n_duplicates + n_more
-        needed = n_lines
-        while n_keys > needed * ENTRIES * _MAX_LOAD:
-            needed *= 2
+        needed = _lines_for(n_keys, n_lines)
         if needed > n_lines:
+            # If many more rows are to come, skip a size, for every size is a copy of all entries.
+            share_new = 1.0 - self.n_duplicates / max(1, self.n_entered)
+            foreseen = _lines_for(int(self._store.expected_rows * share_new), needed)
+            needed = min(foreseen, 2 * needed)
             larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
             if self.n_entered:
                 rehash(self._table, larger)
@@ -134,29 +145,29 @@ class HashIndex:
         )
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
-        if self.n_duplicates == 0:
-            return found, None
-        return self._follow(0, found, 0, scratch)
+        return self._follow(found, 0, scratch)
 
     def resume(self, pending: PendingChains, scratch: Scratch) -> tuple[int, PendingChains | None]:
         """The next matches of a paused probe."""
-        n = pending.rows.shape[0]
+        n = pending.links.shape[0]
         scratch.reserve(n)
         scratch.positions[:n] = pending.positions
-        scratch.rows[:n] = pending.rows
-        return self._follow(0, n, n, scratch)
+        scratch.rows[:n] = pending.links
+        return self._follow(n, n, scratch)
 
     def _follow(
-        self, start: int, stop: int, already_out: int, scratch: Scratch
+        self, found: int, already_out: int, scratch: Scratch
     ) -> tuple[int, PendingChains | None]:
-        start, stop = expand(scratch.positions, scratch.rows, start, stop, self._chain)
+        """Add older rows to the links in the scratch, then make row ids of them."""
+        positions, links = scratch.positions, scratch.rows
         pending = None
-        if start < stop:
-            pending = PendingChains(
-                scratch.positions[start:stop].copy(), scratch.rows[start:stop].copy()
-            )
-        found = stop - already_out
+        if self.n_duplicates:
+            start, found = expand(positions, links, 0, found, self._chain, scratch.marked)
+            if start < found:
+                pending = PendingChains(positions[start:found].copy(), links[start:found].copy())
         if already_out:
-            scratch.positions[:found] = scratch.positions[already_out:stop].copy()
-            scratch.rows[:found] = scratch.rows[already_out:stop].copy()
+            positions[: found - already_out] = positions[already_out:found].copy()
+            links[: found - already_out] = links[already_out:found].copy()
+            found -= already_out
+        rows_of(links, found)
         return found, pending

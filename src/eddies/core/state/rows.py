@@ -50,13 +50,13 @@ class Block:
 class RowStore:
     """Append-only rows of one relation."""
 
-    __slots__ = ("_columns", "_room", "memo", "n_rows", "name")
+    __slots__ = ("_columns", "expected_rows", "memo", "n_rows", "name")
 
     def __init__(self, name: str, schema: pa.Schema, expected_rows: int = 0) -> None:
         self.name = name
         self.n_rows = 0
         self._columns = {field.name: empty_column(field.type) for field in schema}
-        self._room = expected_rows
+        self.expected_rows = expected_rows
         self.memo: dict[int, npt.NDArray[np.int8]] = {}
 
     def append(self, block: Block) -> None:
@@ -67,7 +67,7 @@ class RowStore:
                 "split the query into more cells"
             )
         for name, column in self._columns.items():
-            column.append(block.column(name), self._room)
+            column.append(block.column(name), self.expected_rows)
         self.n_rows += block.n_rows
 
     def column(self, name: str) -> Column:

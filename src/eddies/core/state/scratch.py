@@ -22,7 +22,7 @@ class Scratch:
     that fits, so that an expansion always moves on.
     """
 
-    __slots__ = ("capacity", "homes", "leftovers", "positions", "rows")
+    __slots__ = ("capacity", "homes", "leftovers", "marked", "positions", "rows")
 
     def __init__(self, batch_rows: int) -> None:
         self.capacity = 0
@@ -38,3 +38,4 @@ class Scratch:
         n_matches = max(_EXPANSION * n_rows, 64) + 1
         self.positions = np.empty(n_matches, dtype=np.int32)
         self.rows = np.empty(n_matches, dtype=np.int32)
+        self.marked = np.empty(n_matches, dtype=np.int32)
