@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 ALONE = """
 import importlib.abc, pkgutil, sys
@@ -66,11 +65,9 @@ def test_the_core_needs_neither_spark_nor_sql() -> None:
     assert python(ALONE).strip() == "[2]"
 
 
-def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
-    hits, misses = json.loads(python(CACHE, **environment))
-    assert hits == 0
-    assert misses > 10
-    assert list(tmp_path.rglob("*.nbi"))
-    again = json.loads(python(CACHE, **environment))
-    assert again == [misses, 0]
+def test_the_second_process_compiles_nothing() -> None:
+    """The first process is whichever imported the kernels before; here, at the latest."""
+    python(CACHE)
+    hits, misses = json.loads(python(CACHE))
+    assert misses == 0
+    assert hits > 10

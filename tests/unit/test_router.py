@@ -146,3 +146,19 @@ def test_an_error_says_where_it_happened() -> None:
         eddy.push(name, batches(table)[0])
     with pytest.raises(RuntimeError, match="policy bug"):
         drained(eddy)
+
+
+def test_pieces_stay_small_however_deep_the_route() -> None:
+    """Every probe may quadruple a batch; without a bound, five of them make it a thousand times
+    as large, and the buffers with it."""
+    tables = {"a0": pa.table({"x": [1] * 16})}
+    tables |= {f"a{i}": pa.table({"x": [1] * 6}) for i in range(1, 6)}
+    on = [f"a0.x = a{i}.x" for i in range(1, 6)]
+    log = Recorder()
+    eddy = Eddy(make_query(tables, on, output=["a0.x"]), Options(batch_rows=16), events=log)
+    for name in reversed(tables):
+        eddy.push(name, batches(tables[name])[0])
+        eddy.end(name)
+    assert drained(eddy).num_rows == 16 * 6**5
+    assert max(event.n_in for event in log.of(Routed)) <= 16
+    assert max(event.n_out for event in log.of(Routed)) <= 16 * 4 + 1

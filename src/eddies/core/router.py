@@ -50,6 +50,7 @@ class Router:
         self._collect = collect
         self._events = events
         self._reoptimize_every = reoptimize_every
+        self._batch_rows = batch_rows
         self._current: RoutedBatch | None = None
         self._stack: list[Iterator[RoutedBatch]] = []
         self._epoch = 0
@@ -120,6 +121,8 @@ class Router:
             self._current = None
             self._collect(batch)
             return True
+        if batch.n_rows > self._batch_rows:
+            batch = self._first_of(batch, self._batch_rows)
         policy = self.policy
         if len(fork.candidates) == 1:
             choice = 0
@@ -128,11 +131,20 @@ class Router:
                 self._decide(route)
             choice = route.choice
             if batch.n_rows > route.n_left:
-                batch, rest = batch.split(route.n_left)
-                self._stack.append(iter((rest,)))
+                batch = self._first_of(batch, route.n_left)
             route.n_left -= batch.n_rows
         self._current = self._run(batch, route, choice)
         return True
+
+    def _first_of(self, batch: RoutedBatch, n_rows: int) -> RoutedBatch:
+        """The first `n_rows` rows; the others wait on the stack.
+
+        A probe gives back up to four rows for each it gets. Cutting keeps that from multiplying
+        along a route: memory stays bounded by depth times piece.
+        """
+        first, rest = batch.split(n_rows)
+        self._stack.append(iter((rest,)))
+        return first
 
     def prepare_in_turn(self, first: int) -> None:
         """Bring the indexes the current batch may need up to date, beginning with number `first`.
