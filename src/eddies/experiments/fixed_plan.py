@@ -42,7 +42,7 @@ class FixedPlan:
         self._entries = [Entry(self._graph, relation) for relation in self._graph.relations]
         self._relations = {r.name: i for i, r in enumerate(self._graph.relations)}
         self._source_ids = {role.name: role.source_id for role in self._graph.roles}
-        self._steps = [self._wire(1 << role.source_id) for role in self._graph.roles]
+        self._steps: dict[int, tuple[Step, ...]] = {}
         self._stamps = EarlierOnly()
         self._scratch = Scratch(batch_rows)
         self._output = Output(self._graph)
@@ -111,6 +111,9 @@ class FixedPlan:
         start = RoutedBatch(
             Route(Signature(1 << source)), origin, [None] * len(places), block.n_rows
         )
+        if source not in self._steps:
+            # When it is first needed, as an eddy does: neither wires ahead of the clock.
+            self._steps[source] = self._wire(1 << source)
         self._run((start,), self._steps[source])
 
     def _run(self, batches: Iterable[RoutedBatch], steps: tuple[Step, ...]) -> None:

@@ -26,6 +26,7 @@ from eddies.core.kernels.lines import (
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.keys import key_words
+from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -67,13 +68,19 @@ class HashIndex:
         self._table = SHELF.take_zeros(_FEWEST_LINES * WORDS_PER_LINE)
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._chain_memory: npt.NDArray[np.uint64] | None = None
+        self._filter = MissFilter()
         self.n_rows = 0  # rows of the store that were looked at
         self.n_entered = 0
         self.n_duplicates = 0
 
     @property
     def n_bytes(self) -> int:
-        return self._table.nbytes + self._chain.nbytes
+        return self._table.nbytes + self._chain.nbytes + self._filter.n_bytes
+
+    @property
+    def n_keys(self) -> int:
+        """Different keys entered."""
+        return self.n_entered - self.n_duplicates
 
     def catch_up(self, scratch: Scratch) -> int:
         """Enter the rows stored since the last call; returns how many there were."""
@@ -96,6 +103,7 @@ class HashIndex:
             if rows.shape[0]:
                 self.n_duplicates += insert(words, rows, self._table, self._chain, scratch.homes)
                 self.n_entered += rows.shape[0]
+                self._filter.entered(words, self._table, self.n_keys)
         self.n_rows = last
         return last - first
 
@@ -108,8 +116,7 @@ class HashIndex:
             self._give_back_chain()
             self._chain, self._chain_memory = chain, lent
         n_lines = self._table.shape[0] // WORDS_PER_LINE
-        n_keys = self.n_entered - self.n_duplicates + n_more
-        needed = _lines_for(n_keys, n_lines)
+        needed = _lines_for(self.n_keys + n_more, n_lines)
         if needed > n_lines:
             # If many more rows are to come, skip a size, for every size is a copy of all entries.
             share_new = 1.0 - self.n_duplicates / max(1, self.n_entered)
@@ -140,9 +147,13 @@ class HashIndex:
         goes on with those. The words of NULL keys must not be among `words`.
         """
         scratch.reserve(words.shape[0])
-        found = probe(
-            words, self._table, scratch.homes, scratch.leftovers, scratch.positions, scratch.rows
-        )
+        worth_a_look = self._filter.passing(words, scratch)
+        looked_up = words if worth_a_look is None else worth_a_look[0]
+        positions, links = scratch.positions, scratch.rows
+        found = probe(looked_up, self._table, scratch.homes, scratch.leftovers, positions, links)
+        if worth_a_look is not None:
+            positions[:found] = worth_a_look[1][positions[:found]]
+        self._filter.saw(words.shape[0], found, self._table, self.n_keys)
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)

@@ -22,7 +22,16 @@ class Scratch:
     that fits, so that an expansion always moves on.
     """
 
-    __slots__ = ("capacity", "homes", "leftovers", "marked", "positions", "rows")
+    __slots__ = (
+        "capacity",
+        "homes",
+        "leftovers",
+        "marked",
+        "passed_positions",
+        "passed_words",
+        "positions",
+        "rows",
+    )
 
     def __init__(self, batch_rows: int) -> None:
         self.capacity = 0
@@ -35,6 +44,8 @@ class Scratch:
         self.capacity = n_rows
         self.homes = np.empty(n_rows + AHEAD, dtype=np.uint32)
         self.leftovers = np.empty(n_rows + 1, dtype=np.int32)
+        self.passed_positions = np.empty(n_rows + 1, dtype=np.int32)
+        self.passed_words = np.empty(n_rows + 1, dtype=np.uint64)
         n_matches = max(_EXPANSION * n_rows, 64) + 1
         self.positions = np.empty(n_matches, dtype=np.int32)
         self.rows = np.empty(n_matches, dtype=np.int32)

@@ -1,0 +1,86 @@
+"""Bloom filter and its life: no match is ever lost, and it is there only while it pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eddies.core.kernels.bloom import add_words, may_contain
+from eddies.core.kernels.sums import sum_parts
+from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.rows import Block, RowStore
+from eddies.core.state.scratch import Scratch
+
+
+@pytest.mark.parametrize("stride", [1, 8, 1 << 16, 1 << 40, 1_000_003])
+def test_no_word_that_was_entered_is_turned_away(stride: int) -> None:
+    words = np.arange(2000, dtype=np.uint64) * np.uint64(stride)
+    bloom = np.zeros(256, dtype=np.uint64)
+    add_words(words, bloom)
+    positions, passed = np.empty(2001, np.int32), np.empty(2001, np.uint64)
+    assert may_contain(words, bloom, positions, passed) == 2000
+    np.testing.assert_array_equal(passed[:2000], words)
+    np.testing.assert_array_equal(positions[:2000], np.arange(2000))
+
+
+def test_most_others_are_turned_away() -> None:
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 2**63, 20_000).astype(np.uint64)
+    bloom = np.zeros(4096, dtype=np.uint64)
+    add_words(words, bloom)
+    others = rng.integers(0, 2**63, 20_000).astype(np.uint64)
+    positions, passed = np.empty(20_001, np.int32), np.empty(20_001, np.uint64)
+    assert may_contain(others, bloom, positions, passed) < 0.1 * 20_000
+
+
+def _index_of(keys: np.ndarray) -> tuple[RowStore, HashIndex, Scratch]:
+    store = RowStore("t", pa.schema([("k", pa.int64())]))
+    store.append(Block.from_arrow({"k": pa.array(keys)}, len(keys)))
+    scratch = Scratch(65_536)
+    index = HashIndex(store, ["k"])
+    index.catch_up(scratch)
+    return store, index, scratch
+
+
+def _found(index: HashIndex, probes: np.ndarray, scratch: Scratch) -> list[tuple[int, int]]:
+    found, pending = index.probe(probes.view(np.uint64), index.n_rows, scratch)
+    assert pending is None
+    pairs = zip(scratch.positions[:found].tolist(), scratch.rows[:found].tolist(), strict=True)
+    return sorted(pairs)
+
+
+def test_an_index_that_mostly_misses_gets_a_filter_and_finds_the_same() -> None:
+    keys = np.arange(200_000, dtype=np.int64) * 7
+    store, index, scratch = _index_of(keys)
+    plain = index.n_bytes
+    rng = np.random.default_rng(1)
+    probes = rng.integers(0, 100 * 1_400_000, 65_536)
+    expected = sorted(
+        (i, int(p) // 7) for i, p in enumerate(probes) if p % 7 == 0 and p < 1_400_000
+    )
+    assert _found(index, probes, scratch) == expected
+    assert index.n_bytes > plain, "a filter was made"
+    assert _found(index, probes, scratch) == expected
+
+    more = np.arange(200_000, 201_000, dtype=np.int64) * 7
+    store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
+    index.catch_up(scratch)
+    assert len(_found(index, more, scratch)) == len(more), "rows entered later pass the filter"
+
+    for _ in range(2):
+        assert len(_found(index, keys[:65_536], scratch)) == 65_536
+    assert index.n_bytes == plain, "hits all the time: the filter is dropped"
+
+
+def test_a_small_index_gets_no_filter() -> None:
+    _, index, scratch = _index_of(np.arange(1000, dtype=np.int64))
+    before = index.n_bytes
+    assert _found(index, np.full(65_536, -1, dtype=np.int64), scratch) == []
+    assert index.n_bytes == before
+
+
+def test_sums_do_not_overflow() -> None:
+    values = np.array([2**63 - 1, 2**63 - 1, -(2**63), 5, -7], dtype=np.int64)
+    high, low = sum_parts(values)
+    assert (high << 32) + low == sum(int(v) for v in values)
