@@ -188,6 +188,22 @@ def test_more_key_sets_than_indexes() -> None:
         assert_same_bag(answer(query, tables, options), wanted, f"seed {seed}")
 
 
+@pytest.mark.parametrize("roles", [{"p": "t"}, {"p": "t", "q": "t"}])
+def test_a_selection_sees_only_rows_that_passed_those_before_it(roles: dict[str, str]) -> None:
+    """`x <> 0 AND 6 div x > 1 AND id <> 2` divides by no zero, in one role or among several."""
+    table = pa.table({"x": [1, 0, 2, 3, 6, 0, 1], "id": range(7)})
+    quotient = Call("int_divide", (Literal(6, pa.int64()), col("p.x")))
+    selections = (
+        Selection(Call("ne", (col("p.x"), Literal(0, pa.int64())))),
+        Selection(Call("gt", (quotient, Literal(1, pa.int64())))),
+        Selection(Call("ne", (col("p.id"), Literal(2, pa.int64())))),
+    )
+    on = ["p.id = q.id"] if len(roles) > 1 else []
+    query = make_query({"t": table}, on, roles, ["p.id"], selections=selections)
+    for rows in (1, 3, None):
+        assert_same_bag(answer(query, {"t": table}, rows=rows), pa.table({"p_id": [0, 3, 6]}))
+
+
 # Wrong use and bad input
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eddies.core.options import Options
 from eddies.core.state.columns import column_of
 from eddies.core.state.keys import is_exact, key_words, verify_keys
 from tests.support import naive
@@ -80,12 +81,17 @@ def test_verify_keeps_exactly_the_equal_pairs(kinds: tuple[str, str]) -> None:
     assert found == expected
 
 
-def test_short_strings_in_a_composite_key_are_compared_by_their_bytes() -> None:
+@pytest.mark.parametrize("state", ["stems", "joins"])
+@pytest.mark.parametrize("on", [["a.k = b.k", "a.n = b.n"], ["a.n = b.n", "a.k = b.k"]])
+def test_short_strings_in_a_composite_key_are_compared_by_their_bytes(
+    state: str, on: list[str]
+) -> None:
     """The word of (text, number) says nothing about the text when the number is `STEP`."""
     left = pa.table({"k": ["a", "b", "longer than seven"], "n": pa.array([STEP] * 3)})
     right = pa.table({"k": ["b", "c", "longer than eight"], "n": pa.array([STEP] * 3)})
     tables = {"a": left, "b": right}
-    found = answer(make_query(tables, ["a.k = b.k", "a.n = b.n"]), tables)
+    options = Options(state=state)  # type: ignore[arg-type]
+    found = answer(make_query(tables, on), tables, options)
     assert_same_bag(found.select(["a_k", "b_k"]), pa.table({"a_k": ["b"], "b_k": ["b"]}))
 
 

@@ -150,7 +150,8 @@ def test_an_error_says_where_it_happened() -> None:
 
 def test_pieces_stay_small_however_deep_the_route() -> None:
     """Every probe may quadruple a batch; without a bound, five of them make it a thousand times
-    as large, and the buffers with it."""
+    as large, and the buffers with it.
+    """
     tables = {"a0": pa.table({"x": [1] * 16})}
     tables |= {f"a{i}": pa.table({"x": [1] * 6}) for i in range(1, 6)}
     on = [f"a0.x = a{i}.x" for i in range(1, 6)]
