@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "Index",
+    "bloom_of",
     "compact",
     "copy_bytes",
     "equal_keys",
@@ -55,6 +56,16 @@ def _hash(word: int) -> int:
 def home_line(word: int, n_lines: int) -> int:
     """The line where a word wants to live: the top bits of its hash."""
     return _hash(word) >> (64 - (n_lines.bit_length() - 1))
+
+
+def bloom_of(words: Sequence[int], n_words: int) -> list[int]:
+    """A filter of `n_words` words in which each word has set three bits of one of them."""
+    bloom = [0] * n_words
+    for word in words:
+        h = (word ^ word >> 32) * 0x9E3779B97F4A7C15 & _ALL
+        for start in (34, 28, 22):
+            bloom[h >> (64 - (n_words.bit_length() - 1))] |= 1 << (h >> start & 63)
+    return bloom
 
 
 def _fold(left: int, right: int) -> int:

@@ -163,3 +163,36 @@ def test_the_shelf_is_bounded() -> None:
     for _ in range(3):
         shelf.put(np.zeros(1 << 18, np.uint64))
     assert shelf.n_bytes == 2 << 20
+
+
+def test_the_filter_for_misses_loses_no_match() -> None:
+    """It comes when most keys miss, grows with the index, and goes when keys hit again."""
+    n = 100_000
+    store = store_of(k=pa.array(np.arange(n) * 3))
+    index = HashIndex(store, ["k"])
+    scratch = Scratch(16)
+    index.catch_up(scratch)
+    without = index.n_bytes
+    misses = list(range(1, 3 * n, 3))
+    assert matches(index, misses)[0] == []
+    assert index.n_bytes > without, "no filter was made"
+    some = [*range(0, 3 * n, 100), *range(1, 3 * n, 50)]
+    expected_rows = [(key, key // 3) for key in sorted(some) if key % 3 == 0]
+    assert sorted(matches(index, some)[0]) == expected_rows
+    # Rows that come later, first few, then so many that the filter is made anew; and duplicates.
+    for first, more in ((n, 1000), (n + 1000, 2 * n)):
+        append(store, k=pa.array(np.arange(first, first + more) * 3))
+        index.catch_up(scratch)
+        late = [first * 3, (first + more - 1) * 3, first * 3 + 1, 0]
+        found = matches(index, late)[0]
+        assert found == [(first * 3, first), ((first + more - 1) * 3, first + more - 1), (0, 0)]
+    append(store, k=pa.array([0, 3, 0]))
+    index.catch_up(scratch)
+    last = store.n_rows
+    assert sorted(matches(index, [0, 3, 1])[0]) == sorted(
+        [(0, 0), (0, last - 3), (0, last - 1), (3, 1), (3, last - 2)]
+    )
+    with_filter = index.n_bytes
+    assert len(matches(index, list(range(0, 3 * n, 3)))[0]) == n + 3
+    assert index.n_bytes < with_filter, "the filter was kept though all keys hit"
+    assert matches(index, misses[:1000])[0] == []

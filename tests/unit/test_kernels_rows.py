@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from eddies.core.kernels import gather as kernels
+from eddies.core.kernels.bloom import add_table, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
+from eddies.core.kernels.sums import sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
+from tests.unit.test_kernels_lines import Lines
 
 IDS = [[], [0], [3, 3, 3], [4, 0, 2, 2], list(range(5))]
 STRINGS = [
@@ -153,3 +156,47 @@ def test_expand_ranges_in_pieces(capacity: int, limit: int, seed: int) -> None:
         found += list(zip(positions[:written].tolist(), rows[:written].tolist(), strict=True))
     assert cursor[0] >= n
     assert found == naive.expand_ranges(starts, stops, sequence, limit)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [0], [-1], [2**63 - 1] * 3, [-(2**63)] * 3, [2**63 - 1, -(2**63), 2**32, -(2**32) - 1]],
+)
+def test_sums_do_not_overflow(values: list[int]) -> None:
+    high, low = sum_parts(np.array(values, np.int64))
+    assert (high << 32) + low == sum(values)
+
+
+def may_be_there(words: list[int], bloom: np.ndarray) -> list[int]:
+    positions = np.empty(len(words) + 1, np.int32)
+    passed = np.empty(len(words) + 1, np.uint64)
+    n = may_contain(np.array(words, np.uint64), bloom, positions, passed)
+    assert passed[:n].tolist() == [words[i] for i in positions[:n]]
+    assert positions[:n].tolist() == sorted(set(positions[:n].tolist()))
+    return positions[:n].tolist()
+
+
+@pytest.mark.parametrize("n_words", [2, 8, 64])
+@pytest.mark.parametrize("n_keys", [0, 1, 40])
+def test_a_filter_lets_every_entered_word_through(n_words: int, n_keys: int) -> None:
+    rng = random.Random(n_keys)
+    words = [0, 2**64 - 1, *(rng.getrandbits(64) for _ in range(40))][:n_keys]
+    bloom = np.zeros(n_words, np.uint64)
+    add_words(np.array(words, np.uint64), bloom)
+    assert bloom.tolist() == naive.bloom_of(words, n_words)
+    assert may_be_there(words, bloom) == list(range(n_keys))
+    others = [rng.getrandbits(64) for _ in range(200)]
+    if n_keys == 0:
+        assert may_be_there(others, bloom) == []
+    if n_words == 64:
+        assert len(may_be_there(others, bloom)) < 40
+
+
+def test_a_filter_made_from_a_table_holds_its_words() -> None:
+    rng = random.Random(2)
+    words = [0, *(rng.getrandbits(64) for _ in range(60))]
+    lines = Lines(32, len(words))
+    lines.insert(words)
+    bloom = np.zeros(8, np.uint64)
+    add_table(lines.table, bloom)
+    assert bloom.tolist() == naive.bloom_of(words, 8)
