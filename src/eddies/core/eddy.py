@@ -34,7 +34,7 @@ from eddies.core.clock import Clock, RealClock
 from eddies.core.constraints import Move, is_result, legal_joins, legal_moves, may_skip_build
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
-from eddies.core.exactly_once import EarlierOnly, StampRule
+from eddies.core.exactly_once import EarlierOnly, StampRule, can_match
 from eddies.core.graph import make_graph
 from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
@@ -298,6 +298,8 @@ class Eddy:
         return block
 
     def _enqueue(self, source_id: int, block: Block, limits: tuple[int, ...], first: int) -> None:
+        if self._tree is None and not can_match(limits, source_id):
+            return
         flag = self.graph.roles[source_id].flag
         rows = None
         if flag is not None:

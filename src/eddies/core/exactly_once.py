@@ -21,7 +21,7 @@ from typing import Protocol
 
 from eddies.core.graph import Graph
 
-__all__ = ["NO_LIMIT", "EarlierOnly", "NoRule", "StampRule"]
+__all__ = ["NO_LIMIT", "EarlierOnly", "NoRule", "StampRule", "can_match"]
 
 NO_LIMIT = 2**31 - 1
 
@@ -38,6 +38,14 @@ class StampRule(Protocol):
         just after the driver's batch was stored.
         """
         ...
+
+
+def can_match(limits: Sequence[int], driver: int) -> bool:
+    """Whether a driver can produce any result: some row of every other source was stored before it.
+
+    If not, it need not be routed at all: later rows will find it where it is stored (SteM-32).
+    """
+    return all(limit > 0 for source, limit in enumerate(limits) if source != driver)
 
 
 class EarlierOnly:
