@@ -163,10 +163,10 @@ def test_rows_one_by_one_with_noisy_times() -> None:
     assert outcome.rows_by_first[1] >= 0.9 * 40_000
 
 
-def test_a_module_that_sleeps_is_tried_on_two_rows() -> None:
+def test_a_module_that_sleeps_is_tried_on_a_few_rows() -> None:
     modules = [Module(0.5, 5e9), Module(0.01, 10), Module(0.5, 10)]
     outcome = simulate(modules, 2)
-    assert outcome.rows_by_first[0] <= 2
+    assert outcome.rows_by_first[0] <= 3
     assert outcome.cost <= 1.1 * ideal(modules, 0, 2)
 
 

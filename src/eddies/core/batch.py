@@ -86,8 +86,10 @@ class RoutedBatch:
 
     def kept(self, route: Route, keep: npt.NDArray[np.bool_] | None) -> RoutedBatch:
         """The rows where `keep` is true (all when it is None)."""
-        if keep is None:
-            return RoutedBatch(route, self.origin, self.ids, self.n_rows)
+        if keep is None or keep.all():
+            same = RoutedBatch(route, self.origin, self.ids, self.n_rows)
+            same._arrays = self._arrays
+            return same
         return self.picked(route, np.flatnonzero(keep).astype(np.int32))
 
     def picked(self, route: Route, positions: Ids) -> RoutedBatch:

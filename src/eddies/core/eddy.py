@@ -56,6 +56,9 @@ from eddies.errors import MemoryBudgetError, OptionError, SourceError
 
 __all__ = ["Eddy"]
 
+_FIRST_ROWS = 524_288  # rows of a relation that come in ...
+_FIRST_PIECE_ROWS = 65_536  # ... pieces of at most this size
+
 
 @dataclass(frozen=True, slots=True)
 class _Unbuilt:
@@ -97,6 +100,11 @@ class Eddy:
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
         self._n_arrived = [0] * len(self.graph.relations)
+        self._skips_build = self._find_skips()
+        self._piece_rows = self.options.batch_rows
+        if self.options.reoptimize_every is not None:
+            self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
+        self._budget_bytes = self.options.memory_bytes
         self._waiting: deque[RoutedBatch | _Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
@@ -121,6 +129,13 @@ class Eddy:
         if self._regret is not None:
             return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)
         return Router(table, policy, self._clock, collect, *sizes, self._events)
+
+    def _find_skips(self) -> list[bool]:
+        """For each relation whether its batches need not be stored any more."""
+        return [
+            self._tree is None and may_skip_build(self.graph, number, self._ended)
+            for number in range(len(self.graph.relations))
+        ]
 
     def _check_order(self, order: tuple[str, ...]) -> None:
         known = {f"stem:{role.name}" for role in self.graph.roles}
@@ -178,15 +193,20 @@ class Eddy:
         """
         relation = self._relation(source)
         self._check_open(relation)
-        self._n_arrived[relation] += batch.num_rows
         if self.graph.query.never:
+            self._n_arrived[relation] += batch.num_rows
             return
-        piece_rows = self.options.batch_rows
-        if self.options.reoptimize_every is not None:
-            piece_rows = min(piece_rows, self.options.reoptimize_every)
+        n_rows = batch.num_rows
         try:
-            for start in range(0, batch.num_rows, piece_rows):
-                self._take_in(relation, batch.slice(start, piece_rows))
+            start = 0
+            while start < n_rows:
+                piece_rows = self._piece_rows
+                if self._n_arrived[relation] < _FIRST_ROWS:
+                    piece_rows = min(piece_rows, _FIRST_PIECE_ROWS)
+                whole = start == 0 and n_rows <= piece_rows
+                self._take_in(relation, batch if whole else batch.slice(start, piece_rows))
+                self._n_arrived[relation] += min(piece_rows, n_rows - start)
+                start += piece_rows
         except BaseException as error:
             # A part of the batch may be stored: going on would give a wrong answer.
             self._fail(error)
@@ -197,6 +217,7 @@ class Eddy:
         relation = self._relation(source)
         self._check_open(relation)
         self._ended[relation] = True
+        self._skips_build = self._find_skips()
         if self._events is not None:
             name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
             self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
@@ -219,17 +240,16 @@ class Eddy:
         self._shut_pool()
 
     def _poll(self) -> pa.RecordBatch | None:
-        while True:
-            ready = self.output.pop()
-            if ready is not None:
-                return ready
+        output = self.output
+        while not output.has_ready:
             if self._go_on():
                 continue
-            if all(self._ended) and not self._is_finished:
+            if not self._is_finished and all(self._ended):
                 self._finish()
                 continue
-            self.output.flush()
-            return self.output.pop()
+            output.flush()
+            break
+        return output.pop()
 
     @property
     def is_done(self) -> bool:
@@ -275,7 +295,7 @@ class Eddy:
             raise SourceError(f"relation {name!r} has ended; nothing may be pushed or ended again")
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
-        if self._tree is None and may_skip_build(self.graph, relation, self._ended):
+        if self._skips_build[relation]:
             self._waiting.append(_Unbuilt(relation, piece))
             return
         block = self._admit(relation, piece, stored=True)
@@ -329,7 +349,7 @@ class Eddy:
         return RoutedBatch(_NOWHERE, origin, [None] * len(self.graph.roles), block.n_rows)
 
     def _check_budget(self) -> None:
-        budget = self.options.memory_bytes
+        budget = self._budget_bytes
         if budget is None:
             return
         held = sum(self.memory().values())
@@ -343,21 +363,21 @@ class Eddy:
     # On
 
     def _go_on(self) -> bool:
-        """Do some work; False when there is none."""
+        """Work until results are ready; False when there is no more work."""
         if self._running:
             self._await_some()
             return True
-        router = self._routers[0]
-        if router.n_in_flight:
-            router.step()
-            return True
-        if not self._waiting:
-            return False
-        if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in self._waiting):
-            self._spread()
-        else:
-            self._start(router, self._waiting.popleft())
-        return True
+        router, output, waiting = self._routers[0], self.output, self._waiting
+        while True:
+            while router.step():
+                if output.has_ready:
+                    return True
+            if not waiting:
+                return False
+            if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in waiting):
+                self._spread()
+                return True
+            self._start(router, waiting.popleft())
 
     def _start(self, router: Router, waiting: RoutedBatch | _Unbuilt) -> None:
         batch: RoutedBatch | None

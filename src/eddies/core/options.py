@@ -11,7 +11,9 @@ from eddies.errors import OptionError
 
 __all__ = ["DEFAULT_BATCH_ROWS", "Options", "StateMode", "parse_bytes"]
 
-DEFAULT_BATCH_ROWS = 65_536  # routing costs 3-4 us a step; below 5 % of the work at this size
+DEFAULT_BATCH_ROWS = (
+    262_144  # a step costs tens of microseconds; after selective steps few rows are left
+)
 MAX_BATCH_ROWS = 1 << 20
 
 StateMode = Literal["auto", "stems", "joins"]
@@ -50,7 +52,8 @@ class Options:
     state             what joins keep: "stems" (base rows), "joins" (EddyJoins: intermediate results
                       inside symmetric hash joins, acyclic queries only), "auto" = "stems".
     memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
-    batch_rows        most rows routed at once.
+    batch_rows        most rows routed at once. The first batches of a relation are smaller, so that
+                      decisions are soon made on experience.
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are
                       cut to this size. None: as often as deciding stays below 2 % of the work, and
                       sooner when a module suddenly behaves differently.

@@ -68,11 +68,14 @@ class Output:
 
     def _join_small(self) -> None:
         if self._small:
-            self._ready.append(pa.concat_batches(self._small))
+            many = len(self._small) > 1
+            self._ready.append(pa.concat_batches(self._small) if many else self._small[0])
             self._small, self._n_small = [], 0
 
     def pop(self) -> pa.RecordBatch | None:
         """A batch that is ready, or None."""
+        if not self._ready:
+            return None
         with self._lock:
             return self._ready.popleft() if self._ready else None
 
@@ -83,6 +86,8 @@ class Output:
 
     def flush(self) -> None:
         """Make everything collected so far ready."""
+        if not self._small:
+            return
         with self._lock:
             self._join_small()
 

@@ -32,6 +32,7 @@ from eddies.sources.simulated import NEVER_NS
 __all__ = ["LocalRun", "explain", "run", "sql"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
+_BATCHES_AHEAD = 64  # pushed for each thread before results are asked for
 
 
 class LocalRun:
@@ -54,6 +55,7 @@ class LocalRun:
         self._clock = clock or RealClock()
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._interleave = interleave
+        self._n_ahead = 1 if options.threads == 1 else _BATCHES_AHEAD * options.threads
         names = list(dict.fromkeys(source.table for source in query.sources))
         for name in names:
             if name not in tables:
@@ -93,6 +95,8 @@ class LocalRun:
             name = self._next_due(waiting, now_ns)
             if name is not None:
                 self._deliver(name, waiting)
+                if self._n_ahead > 1:
+                    self._deliver_ahead(waiting, started_ns)
                 while (rows := eddy.poll()) is not None:
                     yield rows
                     if self._anything_due(waiting, self._clock.now_ns() - started_ns):
@@ -101,6 +105,14 @@ class LocalRun:
             self._sleep(waiting, started_ns, now_ns)
         while (rows := eddy.poll()) is not None:
             yield rows
+
+    def _deliver_ahead(self, waiting: list[str], started_ns: int) -> None:
+        """Give several threads something to share: push what else is due, up to a limit."""
+        while waiting and self.eddy.n_in_flight < self._n_ahead:
+            name = self._next_due(waiting, self._clock.now_ns() - started_ns)
+            if name is None:
+                return
+            self._deliver(name, waiting)
 
     def _reading_order(self) -> list[str]:
         """Ends without rows at once; small relations first, unless arrivals are to be interleaved."""

@@ -43,12 +43,17 @@ class Select:
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         kept: npt.NDArray[np.bool_] | None
-        if len(self._sources) == 1:
+        if len(self._sources) == 1 and self._may_come_again(batch):
             kept = self._remembered(batch, self._sources[0])
         else:
             kept = keep(self._expr, batch.column, batch.n_rows, self._functions)
         passed = batch.kept(self._to, kept)
         return (passed if passed.n_rows else None), None
+
+    def _may_come_again(self, batch: RoutedBatch) -> bool:
+        """Whether a row can be in several tuples: not while it is alone and stored nowhere."""
+        origin = batch.origin
+        return origin.first_row >= 0 or batch.route.signature.sources != 1 << origin.driver
 
     def _remembered(self, batch: RoutedBatch, source: int) -> npt.NDArray[np.bool_]:
         """Answers for the batch's rows of `source`, evaluating only rows not seen before."""

@@ -14,7 +14,8 @@ figures over all signatures, faded by rows seen, replaced when a run contradicts
 every slice of rows that was sent another way than the best known one: what the slice cost more than
 it would have, never less than a quarter of its time, and the fixed price of its runs. Modules never
 met are tried before anything else, on 1, 32 and 1024 rows, the next step only if the last one was
-quick: a module may sleep for seconds. A slow first step is repeated once; it may have been the
+quick: a module may sleep for seconds. Probes but the first begin with 1024
+rows. A slow first step is repeated once; it may have been the
 first call that was slow.
 
 *Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
@@ -31,7 +32,7 @@ import random
 from typing import NamedTuple
 
 from eddies.core.lineage import Signature
-from eddies.core.policies.base import Decision, Fork
+from eddies.core.policies.base import Candidate, Decision, Fork
 from eddies.core.policies.evidence import Estimate, Evidence, Ledger, Place
 from eddies.core.policies.measure import without_cross
 
@@ -141,7 +142,8 @@ class AutoPolicy:
         if len(fork.candidates) == 1:
             return Decision(0)
         place = self._ledger.place(fork.signature)
-        if self._is_learning or self._slices or place.n_rows < CAUTIOUS_ROWS:
+        is_new = place.n_rows < CAUTIOUS_ROWS and self._ledger.n_unabsorbed >= FIRST_ROWS
+        if self._is_learning or self._slices or is_new:
             self._absorb()
         choices = without_cross(fork)
         evidence = {
@@ -150,7 +152,7 @@ class AutoPolicy:
         if not fork.candidates[choices[0]].cross and self._is_learning:
             for i in choices:
                 self._slices.pop(evidence[i], None)
-                n_rows = self._next_trial(fork.candidates[i].module, evidence[i])
+                n_rows = self._next_trial(fork.candidates[i], evidence[i])
                 if n_rows:
                     return Decision(i, n_rows)
         ranked = []
@@ -205,11 +207,14 @@ class AutoPolicy:
         most_ns = max(self._loan_ns, SAVED_SHARE * share * self._ledger.elapsed_ns)
         self._account_ns = min(self._account_ns, most_ns)
 
-    def _next_trial(self, module: int, evidence: Evidence) -> int:
+    def _next_trial(self, candidate: Candidate, evidence: Evidence) -> int:
         """Rows of the next step with this module; 0 if it is known well enough or under trial."""
-        trial = self._trials.get(module)
+        trial = self._trials.get(candidate.module)
         if trial is None:
-            trial = self._trials[module] = _Trial()
+            trial = self._trials[candidate.module] = _Trial()
+            if candidate.kind == "probe" and self._ledger.run_price_ns:
+                # State in memory is never that slow, and what a run costs is known already.
+                trial.step = len(TRIAL_ROWS) - 1
         elif trial.step >= len(TRIAL_ROWS) or trial.elapsed_ns is None:
             return 0
         elif trial.elapsed_ns >= QUICK_NS:

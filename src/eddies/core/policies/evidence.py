@@ -134,6 +134,7 @@ class Ledger:
         self._shortest_run_ns = 2**62
         self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
+        self.n_unabsorbed = 0  # rows observed since the last absorption
         self._evidence: dict[tuple[Signature, int], Evidence] = {}
         self._places: dict[Signature, Place] = {}
         self._modules: dict[int, Module] = {}
@@ -161,6 +162,8 @@ class Ledger:
         evidence.elapsed_ns += elapsed_ns
         evidence.n_runs += 1
         evidence.n_in += n_in
+        evidence.place.n_rows += n_in
+        self.n_unabsorbed += n_in
         if n_in >= JUDGE_ROWS:
             if n_in >= LONG_ROWS:
                 cost_ns = elapsed_ns / n_in
@@ -195,13 +198,13 @@ class Ledger:
     def absorb(self) -> list[tuple[Evidence, int, int, int]]:
         """Count in what was observed; returns it: evidence, rows in, rows out, nanoseconds."""
         touched, self._touched = self._touched, []
+        self.n_unabsorbed = 0
         runs = []
         for evidence in touched:
             if evidence.place.is_entry:
                 self.n_driver_rows += evidence.n_in
         for evidence in touched:
             self.elapsed_ns += evidence.elapsed_ns
-            evidence.place.n_rows += evidence.n_in
             runs.append((evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns))
             if evidence.n_in:
                 self._absorb(evidence)

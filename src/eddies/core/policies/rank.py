@@ -32,6 +32,8 @@ class RankPolicy:
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[Signature, int], Tally] = {}
+        self._period = 0
+        self._period_of: dict[Tally, int] = {}  # in which a tally was last added to
 
     def choose(self, fork: Fork) -> Decision:
         """An untried candidate for a few rows, else the one of the highest rank."""
@@ -51,9 +53,12 @@ class RankPolicy:
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = Tally()
+            self._period_of[tally] = self._period
+        elif self._period_of[tally] != self._period:
+            tally.fade(0.5 ** (self._period - self._period_of[tally]))
+            self._period_of[tally] = self._period
         tally.add(n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
-        """Halves the weight of the past."""
-        for tally in self._tallies.values():
-            tally.fade(0.5)
+        """Halves the weight of the past, for each tally when it is next added to."""
+        self._period += 1

@@ -46,7 +46,7 @@ class MissFilter:
         return scratch.passed_words[:n], scratch.passed_positions[:n]
 
     def saw(self, n_words: int, n_hits: int, table: Words, n_keys: int) -> None:
-        """`n_hits` of `n_words` keys were found in `table`, which holds `n_keys`."""
+        """`n_hits` of `n_words` keys were found in `table`, which holds `n_keys` keys."""
         self._n_seen += n_words
         self._n_hits += n_hits
         if self._n_seen < _JUDGE_ROWS:
