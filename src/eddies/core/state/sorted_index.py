@@ -100,8 +100,12 @@ class SortedIndex:
         self._runs[-2:] = [(merged[order], merged_rows[order])]
 
     def ranges(self, bounds: Bounds, n: int) -> Iterator[tuple[Positions, Positions, Ids]]:
-        """For each run: where each probe's range starts and stops in it, and the run's rows."""
-        for values, rows in self._runs:
+        """For each run: where each probe's range starts and stops in it, and the run's rows.
+
+        The runs are those of the first call of `next`: whoever pauses between two runs misses no row
+        and gets none twice, even if `catch_up` merges runs meanwhile. (Runs are never changed.)
+        """
+        for values, rows in tuple(self._runs):
             starts = np.zeros(n, dtype=np.int64)
             stops = np.full(n, len(rows), dtype=np.int64)
             if bounds.lowest is not None:
