@@ -286,6 +286,36 @@ def test_a_failed_poll_raises_the_same_error_again(threads: int) -> None:
         assert again.value is failure.value
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_closed_eddy_refuses_every_verb_and_is_not_done(threads: int) -> None:
+    """The answer is truncated and the memory given back: neither may be used."""
+    n = 20_000
+    tables = {"a": pa.table({"x": [1] * n}), "b": pa.table({"y": [1] * 10})}
+    eddy = Eddy(make_query(tables, ["a.x = b.y"]), Options(batch_rows=1000, threads=threads))
+    eddy.push("b", batches(tables["b"])[0])
+    eddy.end("b")
+    eddy.push("a", batches(tables["a"])[0])
+    assert eddy.poll() is not None
+    eddy.close()
+    assert eddy.n_in_flight == 0
+    more = batches(tables["a"])[0]
+    for use in (eddy.poll, lambda: eddy.end("a"), lambda: eddy.push("a", more)):
+        with pytest.raises(SourceError, match="this eddy was closed"):
+            use()
+    eddy.close()
+    assert not eddy.is_done
+
+
+def test_closing_after_the_end_leaves_it_done() -> None:
+    eddy = Eddy(QUERY)
+    for name, table in TABLES.items():
+        eddy.push(name, batches(table)[0])
+        eddy.end(name)
+    assert drained(eddy).num_rows == 5
+    eddy.close()
+    assert eddy.is_done
+
+
 def test_memory_budget_names_what_is_held_and_stays_exceeded() -> None:
     eddy = Eddy(QUERY, Options(memory="1KB"))
     large = pa.table({"x": range(1000), "v": range(1000)})

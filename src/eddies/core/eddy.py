@@ -21,6 +21,7 @@ route only while the last relation streams in, when nothing is stored any more.
 from __future__ import annotations
 
 import random
+import threading
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -110,6 +111,7 @@ class Eddy:
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
         self._pool: ThreadPoolExecutor | None = None
         self._running: set[Future[None]] = set()
+        self._stop = threading.Event()  # asks the threads of the pool to leave their work
         self._is_finished = False
         self._error: BaseException | None = None
 
@@ -237,6 +239,7 @@ class Eddy:
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
+        self._stop.set()
         self._shut_pool()
 
     def _poll(self) -> pa.RecordBatch | None:
@@ -270,9 +273,15 @@ class Eddy:
         return {module.name: module.n_bytes for module in self.modules}
 
     def close(self) -> None:
-        """Stop working. An eddy that is not polled to its end must be closed if it has threads."""
-        self._shut_pool()
+        """Stop working and give memory back. Afterwards `push`, `end` and `poll` raise.
+
+        An eddy that is not polled to its end must be closed if it has threads. Closing twice, or
+        after the end, does no harm.
+        """
+        self._fail(self._error or SourceError("this eddy was closed; make a new one"))
         self._waiting.clear()
+        for router in self._routers:
+            router.drop()
         for module in self.modules:
             module.release()
 
@@ -418,7 +427,8 @@ class Eddy:
             if number and router.n_in_flight and not router.n_decisions:
                 router.prepare_in_turn(number)
             while router.step():
-                pass
+                if self._stop.is_set():
+                    return
 
     def _await_some(self) -> None:
         finished, self._running = wait(self._running, timeout=0.05, return_when=FIRST_COMPLETED)
@@ -430,6 +440,7 @@ class Eddy:
             self._waiting.clear()
             self._pool.shutdown(wait=True)
             self._pool = None
+            self._running = set()
 
     def _finish(self) -> None:
         assert self.n_in_flight == 0, (

@@ -80,6 +80,11 @@ class Router:
         self.n_driver_rows += batch.n_rows
         self._current = batch
 
+    def drop(self) -> None:
+        """Forget what is in flight: nobody wants the rest."""
+        self._current = None
+        self._stack.clear()
+
     def _is_time_to_reoptimize(self) -> bool:
         if self._reoptimize_every is not None:
             return self._n_since_reoptimized >= self._reoptimize_every
