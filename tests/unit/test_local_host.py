@@ -130,6 +130,26 @@ def test_an_iterator_that_raises_is_named_with_its_cause() -> None:
     assert isinstance(failure.value.__cause__, ConnectionError)
 
 
+def test_input_is_not_read_while_results_wait() -> None:
+    """Back-pressure: an input batch makes many result batches; the next is read when they are out."""
+    n_read = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal n_read
+        for _ in range(20):
+            n_read += 1
+            yield pa.record_batch({"x": [1] * 100})
+
+    tables = {"small": pa.table({"y": [1] * 1000})}
+    query = make_query({**tables, "big": pa.table({"x": [1]})}, ["big.x = small.y"])
+    results = iter(local.run(query, {**tables, "big": counted()}, Options(batch_rows=1000)))
+    n_rows = 0
+    for rows in results:
+        n_rows += rows.num_rows
+        assert n_read <= n_rows // 100_000 + 2, "one batch is fetched ahead, not more"
+    assert n_rows == 20 * 100 * 1000
+
+
 def test_an_error_is_not_swallowed_by_closing() -> None:
     wrong = pa.table({"x": ["one"], "n": [1]})
     with pytest.raises(SourceError, match="column 'x' of 'big' came as string"):

@@ -32,7 +32,7 @@ from eddies.sources.simulated import NEVER_NS
 __all__ = ["LocalRun", "explain", "run", "sql"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
-_BATCHES_AHEAD = 64  # pushed for each thread before results are asked for
+_BATCHES_AHEAD = 64  # for each of several threads: as many may be under way at once
 
 
 class LocalRun:
@@ -55,6 +55,7 @@ class LocalRun:
         self._clock = clock or RealClock()
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._interleave = interleave
+        self._started_ns = 0
         self._n_ahead = 1 if options.threads == 1 else _BATCHES_AHEAD * options.threads
         names = list(dict.fromkeys(source.table for source in query.sources))
         for name in names:
@@ -88,28 +89,32 @@ class LocalRun:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         eddy = self.eddy
-        started_ns = self._clock.now_ns()
+        self._started_ns = self._clock.now_ns()
         waiting = self._reading_order()
         while waiting:
-            now_ns = self._clock.now_ns() - started_ns
+            now_ns = self._now_ns()
             name = self._next_due(waiting, now_ns)
             if name is not None:
                 self._deliver(name, waiting)
                 if self._n_ahead > 1:
-                    self._deliver_ahead(waiting, started_ns)
+                    self._deliver_ahead(waiting)
                 while (rows := eddy.poll()) is not None:
                     yield rows
-                    if self._anything_due(waiting, self._clock.now_ns() - started_ns):
+                    if self._has_room() and self._next_due(waiting, self._now_ns()) is not None:
                         break
                 continue
-            self._sleep(waiting, started_ns, now_ns)
+            self._sleep(waiting, now_ns)
         while (rows := eddy.poll()) is not None:
             yield rows
 
-    def _deliver_ahead(self, waiting: list[str], started_ns: int) -> None:
+    def _now_ns(self) -> int:
+        """Since the query's start."""
+        return self._clock.now_ns() - self._started_ns
+
+    def _deliver_ahead(self, waiting: list[str]) -> None:
         """Give several threads something to share: push what else is due, up to a limit."""
-        while waiting and self.eddy.n_in_flight < self._n_ahead:
-            name = self._next_due(waiting, self._clock.now_ns() - started_ns)
+        while waiting and self._has_room():
+            name = self._next_due(waiting, self._now_ns())
             if name is None:
                 return
             self._deliver(name, waiting)
@@ -133,8 +138,11 @@ class LocalRun:
                 return name
         return None
 
-    def _anything_due(self, waiting: list[str], now_ns: int) -> bool:
-        return self._next_due(waiting, now_ns) is not None
+    def _has_room(self) -> bool:
+        """Whether to take more in. If not, what is under way goes on first: nobody reads ahead of
+        whoever reads the results by more than this.
+        """
+        return self.eddy.n_in_flight < self._n_ahead
 
     def _deliver(self, name: str, waiting: list[str]) -> None:
         """Push what is due of a source, and its end if that was the last of it."""
@@ -146,17 +154,17 @@ class LocalRun:
             waiting.remove(name)
             self.eddy.end(name)
 
-    def _sleep(self, waiting: list[str], started_ns: int, now_ns: int) -> None:
+    def _sleep(self, waiting: list[str], now_ns: int) -> None:
         due = {name: self._arrivals[name].due_ns() or 0 for name in waiting}
         next_ns = min(due.values())
         if next_ns - now_ns > self._stall_timeout_ns or next_ns >= NEVER_NS:
-            self._clock.sleep_until_ns(started_ns + now_ns + self._stall_timeout_ns)
+            self._clock.sleep_until_ns(self._started_ns + now_ns + self._stall_timeout_ns)
             late = ", ".join(sorted(due))
             raise SourceError(
                 f"nothing came from {late} for {self._stall_timeout_ns / 1e9:g} s; the answer is "
                 "incomplete. Repair the source or allow a longer stall_timeout_s"
             )
-        self._clock.sleep_until_ns(started_ns + next_ns)
+        self._clock.sleep_until_ns(self._started_ns + next_ns)
 
 
 def run(
