@@ -78,6 +78,28 @@ def test_a_role_of_a_shared_relation_with_selections_has_a_flag() -> None:
     assert "__role_1" in graph.relations[0].stored.names
 
 
+def test_columns_may_have_the_names_of_columns_the_graph_adds() -> None:
+    table = pa.table({"__role_0": [1, 2, 3], "__role_1": [2, 3, 4], "__derived_0": [7, 8, 9]})
+    plus = Call("add", (col("q.__role_0"), lit(1)))
+    base = make_query(
+        {"t": table},
+        roles={"p": "t", "q": "t"},
+        output=["p.__role_0", "p.__role_1", "q.__role_0", "q.__derived_0"],
+    )
+    query = Query(
+        base.sources,
+        selections=(
+            Selection(Call("gt", (col("p.__role_1"), lit(2)))),
+            Selection(Call("lt", (col("q.__derived_0"), lit(9)))),
+        ),
+        equalities=(Equality(col("p.__role_0"), plus, INT),),
+        output=base.output,
+    )
+    expected = {"p___role_0": [2, 3], "p___role_1": [3, 4], "q___role_0": [1, 2]}
+    found = answer(query, {"t": table})
+    assert_same_bag(found, pa.table(expected | {"q___derived_0": [7, 8]}))
+
+
 def test_comparisons_are_bands_seen_from_both_sides() -> None:
     shifted = Call("add", (col("b.x"), lit(5)))
     query = make_query(ABC, filters=(Filter(Call("le", (col("a.x"), shifted))),))

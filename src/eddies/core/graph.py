@@ -139,6 +139,19 @@ class _Builder:
         self.functions = {function.name: function for function in query.functions}
         self.ids = {source.name: i for i, source in enumerate(query.sources)}
         self.derived: dict[tuple[str, Expr], str] = {}
+        self._derived_prefix = self._unused("__derived_")
+        self._flag_prefix = self._unused("__role_")
+
+    def _unused(self, prefix: str) -> str:
+        """`prefix`, made longer until no column of any source begins with it."""
+        names = [name for source in self.query.sources for name in source.schema.names]
+        while any(name.startswith(prefix) for name in names):
+            prefix = f"_{prefix}"
+        return prefix
+
+    def flag(self, source_id: int) -> str:
+        """The name of the column that says which rows of a relation a role wants."""
+        return f"{self._flag_prefix}{source_id}"
 
     def mask_of(self, expr: Expr) -> int:
         mask = 0
@@ -168,7 +181,7 @@ class _Builder:
             return source_id, expr.name
         table = self.query.sources[source_id].table
         key = (table, _in_table(expr, table))
-        name = self.derived.setdefault(key, f"__derived_{len(self.derived)}")
+        name = self.derived.setdefault(key, f"{self._derived_prefix}{len(self.derived)}")
         return source_id, name
 
 
@@ -224,7 +237,7 @@ def make_graph(query: Query) -> Graph:
             source.name,
             relation_by_table[source.table],
             tuple(selections[i]),
-            f"__role_{i}" if f"__role_{i}" in _names(relations, source.table) else None,
+            builder.flag(i) if builder.flag(i) in _names(relations, source.table) else None,
         )
         for i, source in enumerate(query.sources)
     )
@@ -379,7 +392,7 @@ def _relations(
         fields = [pa.field(f.name, f.type) for f in read if f.name in kept[table]]
         fields += [pa.field(name, _derived_type(builder, read, e)) for name, e in derived]
         if len(role_ids) > 1:
-            fields += [pa.field(f"__role_{i}", pa.bool_()) for i in role_ids if selections[i]]
+            fields += [pa.field(builder.flag(i), pa.bool_()) for i in role_ids if selections[i]]
         relations.append(Relation(table, role_ids, read, derived, pa.schema(fields)))
     return tuple(relations)
 
