@@ -5,12 +5,13 @@ computes derived key columns. Selections of one source are applied in the order 
 only sees rows that passed those before it, so `x <> 0 AND 10 / x > 1` does not divide by zero.
 
 For a relation with several roles a row is kept if any role wants it, and a flag column per role says
-which.
+which. A derived column is computed for the rows that a role which uses it wants, and is NULL for the
+others: `t a JOIN t b ON a.id = CAST(b.s AS bigint) WHERE b.s <> 'x'` never casts 'x'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddies.core.evaluate import evaluate, keep
-from eddies.core.expr import Column
+from eddies.core.expr import Column, Expr, columns_of
 from eddies.core.graph import Graph, Relation
 from eddies.core.state.rows import Block
 from eddies.errors import SourceError
@@ -35,20 +36,23 @@ class Entry:
         self._relation = relation
         self._functions = graph.functions
         self._roles = [graph.roles[source_id] for source_id in relation.roles]
+        self._needed = set(relation.stored.names) | _names(expr for _, expr in relation.derived)
 
     def admit(self, batch: pa.RecordBatch) -> Block:
         """The rows of `batch` that some role wants, with derived columns and role flags."""
         arrays = self._read(batch)
         n_rows = batch.num_rows
         if len(self._roles) == 1:
-            for predicate in self._roles[0].selections:
+            selections = self._roles[0].selections
+            for i, predicate in enumerate(selections):
                 kept = keep(predicate, _reader(arrays), n_rows, self._functions)
                 if kept is not None:
-                    arrays, n_rows = _filtered(arrays, kept)
+                    needed = self._needed | _names(selections[i + 1 :])
+                    arrays, n_rows = _filtered(arrays, kept, needed)
         else:
             arrays, n_rows = self._flagged(arrays, n_rows)
         for name, expr in self._relation.derived:
-            arrays[name] = evaluate(expr, _reader(arrays), n_rows, self._functions)
+            arrays[name] = self._derived(name, expr, arrays, n_rows)
         return Block.from_arrow(
             {name: arrays[name] for name in self._relation.stored.names}, n_rows
         )
@@ -64,21 +68,36 @@ class Entry:
         arrays = arrays | {name: pa.array(flag) for name, flag in flags.items()}
         if wanted is None or wanted.all():
             return arrays, n_rows
-        return _filtered(arrays, wanted)
+        return _filtered(arrays, wanted, self._needed)
 
     def _passing(
-        self, selections: tuple[object, ...], arrays: Arrays, n_rows: int
+        self, selections: tuple[Expr, ...], arrays: Arrays, n_rows: int
     ) -> npt.NDArray[np.bool_]:
         """Which rows pass all selections, each evaluated on what the ones before it let through."""
         rows = np.arange(n_rows)
-        for predicate in selections:
-            kept = keep(predicate, _reader(arrays), len(rows), self._functions)  # type: ignore[arg-type]
+        for i, predicate in enumerate(selections):
+            kept = keep(predicate, _reader(arrays), len(rows), self._functions)
             if kept is not None:
                 rows = rows[kept]
-                arrays, _ = _filtered(arrays, kept)
+                arrays, _ = _filtered(arrays, kept, _names(selections[i + 1 :]))
         passing = np.zeros(n_rows, dtype=np.bool_)
         passing[rows] = True
         return passing
+
+    def _derived(self, name: str, expr: Expr, arrays: Arrays, n_rows: int) -> pa.Array:
+        """A derived column: computed where a role that uses it wants the row, NULL elsewhere."""
+        flags = []
+        if len(self._roles) > 1:
+            users = self._relation.derived_for[name]
+            flags = [role.flag for role in self._roles if role.source_id in users]
+        if not flags or None in flags:
+            return evaluate(expr, _reader(arrays), n_rows, self._functions)
+        wanted = np.logical_or.reduce([np.asarray(arrays[flag]) for flag in flags if flag])
+        if wanted.all():
+            return evaluate(expr, _reader(arrays), n_rows, self._functions)
+        chosen, n_chosen = _filtered(arrays, wanted, _names([expr]))
+        values = evaluate(expr, _reader(chosen), n_chosen, self._functions)
+        return values.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
 
     def _read(self, batch: pa.RecordBatch) -> Arrays:
         arrays: Arrays = {}
@@ -114,6 +133,15 @@ def _reader(arrays: Mapping[str, pa.Array]) -> Callable[[Column], pa.Array]:
     return column
 
 
-def _filtered(arrays: Arrays, kept: npt.NDArray[np.bool_]) -> tuple[Arrays, int]:
+def _names(exprs: Iterable[Expr]) -> set[str]:
+    """The columns that some expression reads."""
+    return {column.name for expr in exprs for column in columns_of(expr)}
+
+
+def _filtered(
+    arrays: Arrays, kept: npt.NDArray[np.bool_], needed: Container[str]
+) -> tuple[Arrays, int]:
+    """The rows set in `kept` of the arrays that are still needed, and how many there are."""
     mask = pa.array(kept)
-    return {name: array.filter(mask) for name, array in arrays.items()}, int(kept.sum())
+    filtered = {name: array.filter(mask) for name, array in arrays.items() if name in needed}
+    return filtered, int(np.count_nonzero(kept))

@@ -47,12 +47,17 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One base table with all its roles; what is read, derived and kept of it."""
+    """One base table with all its roles; what is read, derived and kept of it.
+
+    `derived_for[name]` are the roles that use the derived column `name`: for rows that none of them
+    wants it has no value, because computing it there might fail.
+    """
 
     name: str
     roles: tuple[int, ...]
     read: pa.Schema
     derived: tuple[tuple[str, Expr], ...]
+    derived_for: Mapping[str, frozenset[int]]
     stored: pa.Schema
 
 
@@ -139,6 +144,7 @@ class _Builder:
         self.functions = {function.name: function for function in query.functions}
         self.ids = {source.name: i for i, source in enumerate(query.sources)}
         self.derived: dict[tuple[str, Expr], str] = {}
+        self.derived_for: dict[str, set[int]] = {}
         self._derived_prefix = self._unused("__derived_")
         self._flag_prefix = self._unused("__role_")
 
@@ -182,6 +188,7 @@ class _Builder:
         table = self.query.sources[source_id].table
         key = (table, _in_table(expr, table))
         name = self.derived.setdefault(key, f"{self._derived_prefix}{len(self.derived)}")
+        self.derived_for.setdefault(name, set()).add(source_id)
         return source_id, name
 
 
@@ -393,7 +400,9 @@ def _relations(
         fields += [pa.field(name, _derived_type(builder, read, e)) for name, e in derived]
         if len(role_ids) > 1:
             fields += [pa.field(builder.flag(i), pa.bool_()) for i in role_ids if selections[i]]
-        relations.append(Relation(table, role_ids, read, derived, pa.schema(fields)))
+        derived_for = {name: frozenset(builder.derived_for[name]) for name, _ in derived}
+        stored = pa.schema(fields)
+        relations.append(Relation(table, role_ids, read, derived, derived_for, stored))
     return tuple(relations)
 
 
