@@ -83,6 +83,30 @@ def test_relations_without_rows() -> None:
     assert answer(QUERY, {"a": LEFT.slice(0, 0), "b": RIGHT.slice(0, 0)}).num_rows == 0
 
 
+def test_an_empty_relation_spares_the_last_one_all_work() -> None:
+    """Nothing can match: the rows that stream by are not routed, and no function is called."""
+    looked: list[int] = []
+
+    def look(value: int) -> bool:
+        looked.append(value)
+        return True
+
+    query = make_query(
+        TABLES,
+        ["a.x = b.y"],
+        selections=(Selection(Call("look", (col("a.v"),)), expensive=True),),
+        functions=(UserFunction("look", look, pa.bool_()),),
+    )
+    eddy = Eddy(query, Options(policy="static", order=("select:look(a.v)", "a", "b")))
+    eddy.end("b")
+    eddy.push("a", batches(LEFT)[0])
+    eddy.end("a")
+    assert drained(eddy).num_rows == 0
+    assert eddy.is_done
+    assert looked == []
+    assert eddy.progress().n_driver_rows == 0
+
+
 def test_a_query_that_can_have_no_result_reads_nothing() -> None:
     never = make_query(TABLES, ["a.x = b.y"], never=True)
     assert answer(never, TABLES).num_rows == 0

@@ -407,6 +407,8 @@ class Eddy:
         lengths = [store.n_rows for store in self._stores]
         source_id = self.graph.relations[waiting.relation].roles[0]
         limits = self._stamps.limits(self.graph, source_id, lengths, lengths)
+        if not can_match(limits, source_id):
+            return None
         return self._driver(source_id, block, limits, -1)
 
     def _spread(self) -> None:
