@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pytest
 
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Call
+from eddies.core.kernels.ranges import expand_ranges
+from eddies.core.modules import stem
 from eddies.core.options import Options
 from eddies.core.query import Filter
 from tests.support.bag import assert_same_bag
 from tests.support.duckdb_sql import query_sql
-from tests.support.small import batches, col, make_query
+from tests.support.small import answer, batches, col, make_query
 
 INT = pa.int64()
 
@@ -58,3 +61,29 @@ def test_a_paused_band_probe_sees_its_rows_while_the_index_takes_in_newer_ones(s
             connection.register(name, table)
         expected = connection.sql(query_sql(query)).to_arrow_table()
     assert_same_bag(pa.Table.from_batches(found), expected)
+
+
+def test_a_probe_row_with_a_null_bound_meets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pairs are not even enumerated: the filter would drop them all, after much work."""
+    n_pairs = 0
+
+    def counted(*arguments: Any) -> int:
+        nonlocal n_pairs
+        found = expand_ranges(*arguments)
+        n_pairs += found
+        return found
+
+    monkeypatch.setattr(stem, "expand_ranges", counted)
+    numbers = pa.table({"x": pa.array([-3, -1, 0, 2, 5], INT)})
+    probes = pa.table({"y": pa.array([None] * 50 + [0], INT), "z": pa.array([9] * 51, INT)})
+    tables = {"a": numbers, "b": probes}
+    query = make_query(
+        tables,
+        filters=(
+            Filter(Call("ge", (col("a.x"), col("b.y")))),
+            Filter(Call("le", (col("a.x"), col("b.z")))),
+        ),
+        output=["a.x"],
+    )
+    assert_same_bag(answer(query, tables), pa.table({"a_x": [0, 2, 5]}))
+    assert n_pairs == 3

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.batch import Ids, RoutedBatch
@@ -230,8 +231,11 @@ class Probe:
     def _runs(self, batch: RoutedBatch, limit: int) -> Iterator[tuple[Positions, Positions, Ids]]:
         n = batch.n_rows
         if self._sorted is not None:
-            bounds = _bounds(batch, self._bands, self._functions)
-            yield from self._sorted.ranges(bounds, n)
+            bounds, is_null = _bounds(batch, self._bands, self._functions)
+            for starts, stops, sequence in self._sorted.ranges(bounds, n):
+                if is_null is not None:
+                    stops[is_null] = starts[is_null]
+                yield starts, stops, sequence
             return
         if self._flag is not None:
             flags = self._stem.store.column(self._flag).words(None, 0, limit)
@@ -301,22 +305,29 @@ def _drop_nulls(
     return len(kept)
 
 
-def _bounds(batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserFunction]) -> Bounds:
-    """The tightest bounds of each row of the batch; an unsatisfiable range where a probe is NULL."""
-    lowest = highest = None
+def _bounds(
+    batch: RoutedBatch, bands: list[Band], functions: Mapping[str, UserFunction]
+) -> tuple[Bounds, npt.NDArray[np.bool_] | None]:
+    """The tightest bounds of each row of the batch, and which rows match nothing because a bound is
+    NULL (None: no row); the bounds of those rows mean nothing.
+    """
+    lowest = highest = is_null = None
     for band in bands:
         array = evaluate(band.probe, batch.column, batch.n_rows, functions)
+        if array.null_count:
+            nulls = np.asarray(array.is_null())
+            is_null = nulls if is_null is None else is_null | nulls
         values = _shifted(array, band)
         if band.is_lower:
             lowest = values if lowest is None else np.maximum(lowest, values)
         else:
             highest = values if highest is None else np.minimum(highest, values)
-    return Bounds(lowest, highest)
+    return Bounds(lowest, highest), is_null
 
 
 def _shifted(array: pa.Array, band: Band) -> Values:
     """Values plus the band's shift, widened where floating point rounds and clamped where integers
-    would overflow. Rows that are NULL keep some value: their filter is not true for any match.
+    would overflow. Rows that are NULL get some value.
     """
     values = sort_values(array)
     if values.dtype == np.float64:
