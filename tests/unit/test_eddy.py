@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -347,6 +348,40 @@ def test_memory_budget_names_what_is_held_and_stays_exceeded() -> None:
         eddy.push("a", batches(large)[0])
     with pytest.raises(MemoryBudgetError):
         eddy.poll()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_index_made_by_a_probe_counts_in_the_memory_budget(threads: int) -> None:
+    n = 50_000
+    tables = {"a": pa.table({"x": range(n)}), "b": pa.table({"y": range(n)})}
+    query = make_query(tables, ["a.x = b.y"])
+    stored = Eddy(query, Options(threads=threads))
+    stored.push("b", batches(tables["b"])[0])
+    budget = sum(stored.memory().values()) + 1000
+    eddy = Eddy(query, Options(memory=budget, threads=threads))
+    eddy.push("b", batches(tables["b"])[0])
+    eddy.end("b")
+    eddy.push("a", batches(tables["a"])[0])
+    with pytest.raises(MemoryBudgetError, match=f"allows {budget:,}"):
+        drained(eddy)
+
+
+def test_tuples_kept_by_joins_count_in_the_memory_budget() -> None:
+    """The base rows are few; what a join makes of them is stored in the next join."""
+    tables = {
+        "a": pa.table({"x": [1] * 300}),
+        "b": pa.table({"x": [1] * 300, "y": [1] * 300}),
+        "c": pa.table({"y": [2]}),
+    }
+    query = make_query(tables, ["a.x = b.x", "b.y = c.y"])
+    order = tuple(join.name for join in Eddy(query, Options(state="joins")).joins)
+    unlimited = Options(state="joins", policy="static", order=order)
+    assert answer(query, tables, unlimited).num_rows == 0
+    eddy = Eddy(query, replace(unlimited, memory="200KB"))
+    with pytest.raises(MemoryBudgetError, match="split the query"):
+        for name in "cab":
+            eddy.push(name, batches(tables[name])[0])
+            drained(eddy)
 
 
 def test_a_budget_that_suffices_changes_nothing() -> None:

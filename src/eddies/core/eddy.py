@@ -269,8 +269,12 @@ class Eddy:
         return report_progress(self.graph, self.stems, self._routers, self._n_arrived, self._ended)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of state by module."""
-        return {module.name: module.n_bytes for module in self.modules}
+        """Bytes of state by module. While a thread makes an index, waits for it."""
+        sizes = {}
+        for stem in self.stems:
+            with stem.lock:
+                sizes[stem.name] = stem.n_bytes
+        return sizes | {join.name: join.n_bytes for join in self.joins}
 
     def close(self) -> None:
         """Stop working and give memory back. Afterwards `push`, `end` and `poll` raise.
@@ -357,13 +361,20 @@ class Eddy:
         origin = Origin(source_id, places, limits, first_row, home, self._source_ids)
         return RoutedBatch(_NOWHERE, origin, [None] * len(self.graph.roles), block.n_rows)
 
+    def _check_growth(self, router: Router) -> None:
+        """The budget at a safe point: indexes are made when a probe needs them, after building."""
+        if router.has_indexed or self._tree is not None:
+            router.has_indexed = False
+            self._check_budget()
+
     def _check_budget(self) -> None:
         budget = self._budget_bytes
         if budget is None:
             return
-        held = sum(self.memory().values())
+        size_by_module = self.memory()
+        held = sum(size_by_module.values())
         if held > budget:
-            sizes = ", ".join(f"{name} {size:,}" for name, size in self.memory().items())
+            sizes = ", ".join(f"{name} {size:,}" for name, size in size_by_module.items())
             raise MemoryBudgetError(
                 f"state needs {held:,} bytes, Options(memory=...) allows {budget:,} ({sizes}); "
                 "allow more memory or split the query into more cells"
@@ -377,10 +388,16 @@ class Eddy:
             self._await_some()
             return True
         router, output, waiting = self._routers[0], self.output, self._waiting
+        limited = self._budget_bytes is not None
+        inserts = limited and self._tree is not None  # joins store in the middle of a route, too
         while True:
             while router.step():
+                if inserts:
+                    self._check_budget()
                 if output.has_ready:
                     return True
+            if limited:
+                self._check_growth(router)
             if not waiting:
                 return False
             if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in waiting):
@@ -431,6 +448,8 @@ class Eddy:
             while router.step():
                 if self._stop.is_set():
                     return
+            if self._budget_bytes is not None:
+                self._check_growth(router)
 
     def _await_some(self) -> None:
         finished, self._running = wait(self._running, timeout=0.05, return_when=FIRST_COMPLETED)

@@ -52,6 +52,9 @@ class Options:
     state             what joins keep: "stems" (base rows), "joins" (EddyJoins: intermediate results
                       inside symmetric hash joins, acyclic queries only), "auto" = "stems".
     memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
+                      Counted are stored rows, indexes and tuples in joins; not counted are answers of
+                      expensive predicates (a byte a stored row), groups of an aggregation, batches
+                      under way and results nobody has polled yet.
     batch_rows        most rows routed at once. The first batches of a relation are smaller, so that
                       decisions are soon made on experience.
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are

@@ -141,7 +141,8 @@ class RegretRouter(Router):
         for number, (step, after) in enumerate(zip(route.steps, route.fork.leads_to, strict=True)):
             costs.ways.setdefault(signature, []).append((step.name, after))
             started = self._now()
-            step.prepare(self.scratch)
+            if step.prepare(self.scratch):
+                self.has_indexed = True
             results: list[RoutedBatch] = []
             for piece in pieces:
                 first, more = step.run(piece, self.scratch)

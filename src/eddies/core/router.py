@@ -63,6 +63,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
+        self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
     def n_in_flight(self) -> int:
@@ -162,7 +163,8 @@ class Router:
         if not route.is_expanded:
             self.table.expand(route)
         for turn in range(len(route.steps)):
-            route.steps[(first + turn) % len(route.steps)].prepare(self.scratch)
+            if route.steps[(first + turn) % len(route.steps)].prepare(self.scratch):
+                self.has_indexed = True
 
     def _decide(self, route: Route) -> None:
         assert route.fork is not None
@@ -181,6 +183,7 @@ class Router:
             started = self._now()
             n_indexed = step.prepare(self.scratch)
             if n_indexed:
+                self.has_indexed = True
                 indexed = self._now()
                 self.ns_indexing += indexed - started
                 if self._events is not None:
