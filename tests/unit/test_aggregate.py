@@ -166,3 +166,22 @@ def test_many_partial_groups_are_merged_on_the_way() -> None:
     found = aggregate_of(columns, ["g"], ALL, options=options)
     assert found.num_rows == n
     assert set(found["s2"].to_pylist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("type_", "far"),
+    [
+        (pa.date32(), 4_000_000),
+        (pa.date32(), -1_000_000),
+        (pa.timestamp("us"), 2**60),
+        (pa.timestamp("ns"), 2**60 + 1),
+        (pa.timestamp("ns", "UTC"), 2**60 + 1),
+        (pa.time64("ns"), 86_399_999_999_999),
+    ],
+)
+def test_extremes_that_python_has_no_value_for(type_: pa.DataType, far: int) -> None:
+    storage = pa.int32() if pa.types.is_date32(type_) else pa.int64()
+    values = pa.array([1, far, None], storage).cast(type_)
+    wanted = [("min", "x", type_), ("max", "x", type_)]
+    found = aggregate_of({"x": values}, [], wanted, rows=1)
+    assert [found[name].cast(storage)[0].as_py() for name in ("s0", "s1")] == sorted([1, far])

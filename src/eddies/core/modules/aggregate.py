@@ -184,7 +184,7 @@ def _reduced(array: pa.Array, function: str, n: int) -> pa.Array:
 
 def _merged(column: pa.ChunkedArray | pa.Array, function: str) -> pa.Array:
     value = pc.sum(column) if function == "sum" else pc.min_max(column)[function]
-    return pa.array([value.as_py()], type=value.type)
+    return pa.repeat(value, 1)  # Python has no date after year 9999 and no nanoseconds
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
