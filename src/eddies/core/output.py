@@ -84,6 +84,11 @@ class Output:
         """Whether `pop` would return something."""
         return bool(self._ready)
 
+    @property
+    def n_ready(self) -> int:
+        """Batches that wait to be popped."""
+        return len(self._ready)
+
     def flush(self) -> None:
         """Make everything collected so far ready."""
         if not self._small:
