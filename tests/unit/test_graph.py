@@ -7,7 +7,16 @@ import pytest
 
 from eddies.core.expr import Call, Cast, Literal
 from eddies.core.graph import make_graph
-from eddies.core.query import Equality, Filter, Output, Query, Selection, Source
+from eddies.core.query import (
+    Aggregate,
+    Aggregation,
+    Equality,
+    Filter,
+    Output,
+    Query,
+    Selection,
+    Source,
+)
 from eddies.errors import PlanError, TypeMismatchError, UnknownNameError
 from tests.support.bag import assert_same_bag
 from tests.support.small import answer, col, make_query
@@ -195,3 +204,36 @@ def test_nested_types_are_carried_but_are_no_keys() -> None:
         make_graph(make_query(tables, ["a.l = b.l"]))
     found = answer(make_query(tables, ["a.x = b.x"], output=["a.x", "b.l"]), tables)
     assert sorted(found.to_pylist(), key=str) == [{"a_x": 1, "b_l": [1]}, {"a_x": 2, "b_l": None}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "cast"),
+    [
+        (pa.binary(3), "cast the column to binary"),
+        (pa.decimal256(50, 4), r"cast the column to decimal128\(38, 4\)"),
+        (pa.struct([("a", INT)]), "cast it to a string"),
+        (pa.null(), "cannot be a join key"),
+        (pa.month_day_nano_interval(), "cannot be a join key"),
+    ],
+)
+def test_a_key_of_a_type_without_key_words_is_refused(type_: pa.DataType, cast: str) -> None:
+    tables = {name: pa.table({"k": pa.nulls(1, type_)}) for name in "ab"}
+    with pytest.raises(TypeMismatchError, match=cast) as caught:
+        make_graph(make_query(tables, ["a.k = b.k"]))
+    assert str(type_) in str(caught.value)
+
+
+def test_grouping_by_a_nested_type_is_refused() -> None:
+    type_ = pa.list_(INT)
+    tables = {"a": pa.table({"l": pa.nulls(1, type_)})}
+    aggregation = Aggregation(
+        (Output("l", col("a.l"), type_),), (Aggregate("n", "count_star", None, INT),)
+    )
+    with pytest.raises(TypeMismatchError, match="cannot be grouped by"):
+        make_graph(make_query(tables, output=(), aggregation=aggregation))
+
+
+def test_aggregates_of_unknown_columns_are_refused() -> None:
+    aggregation = Aggregation((), (Aggregate("n", "sum", col("a.nothing"), INT),))
+    with pytest.raises(UnknownNameError, match="no column 'nothing'"):
+        make_graph(make_query(ABC, output=(), aggregation=aggregation))

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from eddies.core.evaluate import render, type_of
 from eddies.core.expr import Call, Cast, Column, Expr, Literal, columns_of, conjuncts
-from eddies.core.query import MAX_SOURCES, Query, UserFunction
-from eddies.core.state.columns import normal_type
+from eddies.core.query import MAX_SOURCES, Aggregation, Query, UserFunction
+from eddies.core.state.columns import is_key_type, normal_type
 from eddies.core.state.sorted_index import is_sortable
 from eddies.errors import PlanError, TypeMismatchError, UnknownNameError
 
@@ -236,6 +236,8 @@ def make_graph(query: Query) -> Graph:
                 )
     for output in query.output:
         builder.type_of(output.expr)
+    if query.aggregation is not None:
+        _check_aggregation(builder, query.aggregation)
     relations = _relations(builder, selections, classes, filters, optionals)
     relation_by_table = {relation.name: i for i, relation in enumerate(relations)}
     roles = tuple(
@@ -277,6 +279,29 @@ def _check_boolean(builder: _Builder, expr: Expr) -> None:
         raise TypeMismatchError(f"predicate {render(expr)} has type {found}, not boolean")
 
 
+def _check_aggregation(builder: _Builder, aggregation: Aggregation) -> None:
+    for group in aggregation.groups:
+        found = builder.type_of(group.expr)
+        if pa.types.is_nested(found):
+            raise TypeMismatchError(
+                f"{render(group.expr)} of type {found} cannot be grouped by{_cast_hint(found)}"
+            )
+    for aggregate in aggregation.aggregates:
+        if aggregate.arg is not None:
+            builder.type_of(aggregate.arg)
+
+
+def _cast_hint(type_: pa.DataType) -> str:
+    """What to do about a type that cannot be compared by a hash table."""
+    if pa.types.is_fixed_size_binary(type_):
+        return "; cast the column to binary before it is read"
+    if pa.types.is_decimal256(type_):
+        return f"; cast the column to decimal128(38, {type_.scale}) before it is read"
+    if pa.types.is_nested(type_):
+        return "; use its parts as columns of their own, or cast it to a string before it is read"
+    return ""
+
+
 def _optional(expr: Expr, mask: int, before: list[Optional]) -> Optional:
     name = f"select:{render(expr)}"
     taken = {optional.name for optional in before}
@@ -300,8 +325,10 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
                 raise TypeMismatchError(
                     f"join key {render(side)} has type {found}, but is compared as {equality.type}"
                 )
-            if pa.types.is_nested(found) or pa.types.is_null(found):
-                raise TypeMismatchError(f"{render(side)} of type {found} cannot be a join key")
+            if not is_key_type(found):
+                raise TypeMismatchError(
+                    f"{render(side)} of type {found} cannot be a join key{_cast_hint(found)}"
+                )
             member = builder.stored_column(side)
             exprs.setdefault(member, side)
             members.add(member)

@@ -39,6 +39,7 @@ __all__ = [
     "Words",
     "column_of",
     "empty_column",
+    "is_key_type",
     "key_width",
     "normal_type",
 ]
@@ -429,6 +430,11 @@ def normal_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_run_end_encoded(type_):
         return normal_type(type_.value_type)
     return type_
+
+
+def is_key_type(type_: pa.DataType) -> bool:
+    """Whether a column of this (normal) type has words, so that it can be a join key."""
+    return not isinstance(empty_column(type_), OpaqueColumn)
 
 
 def key_width(type_: pa.DataType) -> int:
