@@ -164,3 +164,11 @@ def test_a_store_that_is_full_says_so() -> None:
     store.append(Block({}, 1))
     with pytest.raises(SourceError, match=r"'t' has more than .* split the query"):
         store.append(Block({}, 1))
+
+
+@pytest.mark.parametrize("type_", [pa.bool_(), pa.int32(), pa.decimal128(9, 2), pa.timestamp("us")])
+def test_an_empty_array_without_buffers(type_: pa.DataType) -> None:
+    column = column_of(pa.Array.from_buffers(type_, 0, [None, None]))
+    assert len(column) == 0
+    column.append(column_of(pa.nulls(2, type_)), 0)
+    assert column.take(None).to_pylist() == [None, None]

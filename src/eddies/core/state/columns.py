@@ -460,8 +460,10 @@ def column_of(array: pa.Array) -> Column:
     """The column of an Arrow array of a normal type, sharing its memory."""
     type_, n, offset = array.type, len(array), array.offset
     if pa.types.is_boolean(type_):
-        bits = np.frombuffer(array.buffers()[1], dtype=np.uint8)
-        values = np.unpackbits(bits, count=offset + n, bitorder="little")[offset:]
+        values = np.empty(0, dtype=np.uint8)
+        if n:  # an array without rows need not have buffers
+            bits = np.frombuffer(array.buffers()[1], dtype=np.uint8)
+            values = np.unpackbits(bits, count=offset + n, bitorder="little")[offset:]
         return FixedColumn(type_, Vector(values), _mask_of(array))
     if pa.types.is_decimal128(type_):
         pairs = Vector.of_buffer(array.buffers()[1], np.uint64, 2 * offset, 2 * n)
