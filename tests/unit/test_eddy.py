@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import pyarrow as pa
@@ -396,6 +397,54 @@ def test_order_must_name_modules() -> None:
 def test_a_policy_object_serves_one_thread() -> None:
     with pytest.raises(OptionError, match="one thread"):
         Eddy(QUERY, Options(threads=2), policy=RandomPolicy(random.Random(1)))
+
+
+# Several threads
+
+
+def test_joins_are_not_for_several_threads() -> None:
+    with pytest.raises(OptionError, match=r"threads=2 with state='joins'.*use threads=1"):
+        Eddy(QUERY, Options(threads=2, state="joins"))
+
+
+MANY = {"a": pa.table({"x": [1] * 1000}), "b": pa.table({"y": [1] * 1000})}
+
+
+def _streaming(n_batches: int) -> Eddy:
+    """Two threads, and so many results that they cannot all wait to be read."""
+    query = make_query(MANY, ["a.x = b.y"], output=["a.x"])
+    eddy = Eddy(query, Options(threads=2, batch_rows=1000))
+    eddy.push("b", batches(MANY["b"])[0])
+    eddy.end("b")
+    for _ in range(n_batches):
+        eddy.push("a", batches(MANY["a"])[0])
+    eddy.end("a")
+    return eddy
+
+
+def test_threads_pause_while_results_are_unread() -> None:
+    eddy = _streaming(4)
+    n_rows, most_ready = 0, 0
+    while (rows := eddy.poll()) is not None:
+        n_rows += rows.num_rows
+        time.sleep(0.001)
+        most_ready = max(most_ready, eddy.output.n_ready)
+    assert n_rows == 4 * 1000 * 1000
+    assert 0 < most_ready <= 64 + 2, "each of the two threads may finish what it is at"
+    assert eddy.is_done
+
+
+def test_closing_an_eddy_whose_threads_paused() -> None:
+    eddy = _streaming(8)
+    assert eddy.poll() is not None
+    deadline = time.monotonic() + 20
+    while eddy.output.n_ready < 64 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert eddy.output.n_ready >= 64
+    eddy.close()
+    assert eddy.output.n_ready <= 64 + 2
+    assert eddy.n_in_flight == 0
+    assert not eddy.is_done
 
 
 # Counting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -9,12 +10,14 @@ import pytest
 
 from eddies.core.clock import VirtualClock
 from eddies.core.events import Built, SourceEnded
+from eddies.core.expr import Call
 from eddies.core.options import Options
+from eddies.core.query import Selection, UserFunction
 from eddies.errors import SourceError, UnsupportedError
 from eddies.hosts import local
 from eddies.sources import Simulated
 from tests.support.bag import assert_same_bag
-from tests.support.small import Recorder, make_query
+from tests.support.small import Recorder, col, make_query
 
 BIG = pa.table({"x": [i % 5 for i in range(100)], "n": range(100)})
 SMALL = pa.table({"y": [1, 2, 2], "m": [0, 1, 2]})
@@ -162,6 +165,26 @@ def test_stopping_early_closes_the_eddy() -> None:
     next(batches)
     batches.close()
     assert run.eddy.n_in_flight == 0
+
+
+def test_every_thread_gets_rows() -> None:
+    """A function that waits lets the other thread in, so both must have had a piece."""
+
+    def slow(value: int) -> bool:
+        time.sleep(0.001)
+        return True
+
+    query = make_query(
+        TABLES,
+        ["big.x = small.y"],
+        selections=(Selection(Call("slow", (col("big.n"),)), expensive=True),),
+        functions=(UserFunction("slow", slow, pa.bool_()),),
+    )
+    run = local.run(query, TABLES, Options(batch_rows=5, threads=2))
+    assert_same_bag(run.table(), expected())
+    shares = [router.n_driver_rows for router in run.eddy._routers]
+    assert sum(shares) == BIG.num_rows
+    assert min(shares) > 0
 
 
 def test_sql() -> None:

@@ -15,7 +15,8 @@ stamps decide (`exactly_once`).
 The query has ended when every relation has ended and nothing waits or is in flight, by counting.
 
 Known limitations: one process, state in memory (a budget that is exceeded raises); several threads
-route only while the last relation streams in, when nothing is stored any more.
+route only while the last relation streams in, when nothing is stored any more. A relation with two
+roles is always stored, so when it comes last, one thread routes it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ __all__ = ["Eddy"]
 
 _FIRST_ROWS = 524_288  # rows of a relation that come in ...
 _FIRST_PIECE_ROWS = 65_536  # ... pieces of at most this size
+_MOST_READY = 64  # unread result batches at which several threads pause
+_GLANCE_S = 0.005  # how often the polling thread looks whether they have results
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Eddy:
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
         self._pool: ThreadPoolExecutor | None = None
-        self._running: set[Future[None]] = set()
+        self._running: dict[Future[None], int] = {}  # to numbers of routers
         self._stop = threading.Event()  # asks the threads of the pool to leave their work
         self._is_finished = False
         self._error: BaseException | None = None
@@ -121,6 +124,11 @@ class Eddy:
         options = self.options
         if policy is not None and options.threads > 1:
             raise OptionError("a policy object serves one thread; give its name in Options instead")
+        if options.threads > 1 and self._tree is not None:
+            raise OptionError(
+                f"threads={options.threads} with state='joins': joins store whatever goes through "
+                "them, so one thread must do it; use threads=1, or state='stems'"
+            )
         if self._regret is not None and (options.threads > 1 or self._tree is not None):
             raise OptionError("regret is measured with one thread and state='stems'")
         self._check_order(options.order)
@@ -252,7 +260,10 @@ class Eddy:
                 continue
             output.flush()
             break
-        return output.pop()
+        rows = output.pop()
+        if self._running and output.n_ready < _MOST_READY // 2:
+            self._resume_paused()
+        return rows
 
     @property
     def is_done(self) -> bool:
@@ -431,13 +442,25 @@ class Eddy:
     def _spread(self) -> None:
         """Give everything that waits to all routers; nothing is stored any more, so they may share."""
         self._pool = self._pool or ThreadPoolExecutor(len(self._routers), "eddy")
-        self._running = {
-            self._pool.submit(self._drain, number) for number in range(len(self._routers))
-        }
+        for number in range(len(self._routers)):
+            self._submit(number)
+
+    def _submit(self, number: int) -> None:
+        assert self._pool is not None
+        self._running[self._pool.submit(self._drain, number)] = number
 
     def _drain(self, number: int) -> None:
-        router = self._routers[number]
+        """What one thread does: go on where its router paused, then take from what waits.
+
+        It pauses when many results are unread. It does not wait for a reader, who may never come.
+        """
+        router, output, stop = self._routers[number], self.output, self._stop
         while True:
+            while router.step():
+                if output.n_ready >= _MOST_READY or stop.is_set():
+                    return
+            if self._budget_bytes is not None:
+                self._check_growth(router)
             try:
                 waiting = self._waiting.popleft()
             except IndexError:
@@ -445,23 +468,25 @@ class Eddy:
             self._start(router, waiting)
             if number and router.n_in_flight and not router.n_decisions:
                 router.prepare_in_turn(number)
-            while router.step():
-                if self._stop.is_set():
-                    return
-            if self._budget_bytes is not None:
-                self._check_growth(router)
 
     def _await_some(self) -> None:
-        finished, self._running = wait(self._running, timeout=0.05, return_when=FIRST_COMPLETED)
-        for future in finished:
+        wait(self._running, _GLANCE_S, FIRST_COMPLETED)
+        self._resume_paused()
+
+    def _resume_paused(self) -> None:
+        """Look after threads that returned: they are through, have failed, or paused."""
+        for future in [future for future in self._running if future.done()]:
+            number = self._running.pop(future)
             future.result()
+            if self._routers[number].n_in_flight or self._waiting:
+                self._submit(number)
 
     def _shut_pool(self) -> None:
         if self._pool is not None:
             self._waiting.clear()
             self._pool.shutdown(wait=True)
             self._pool = None
-            self._running = set()
+            self._running = {}
 
     def _finish(self) -> None:
         assert self.n_in_flight == 0, (

@@ -60,7 +60,8 @@ class Options:
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are
                       cut to this size. None: as often as deciding stays below 2 % of the work, and
                       sooner when a module suddenly behaves differently.
-    threads           threads that probe when every source but the last is complete.
+    threads           threads that probe when every source but the last is complete, if that one plays
+                      one role; otherwise, one does everything. Not with state="joins".
     seed              of every random choice.
     check_invariants  test what is too dear to test always.
     """
