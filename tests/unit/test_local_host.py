@@ -45,6 +45,14 @@ def test_the_largest_source_is_read_last_and_not_stored() -> None:
     assert {event.source: event.stored for event in log.of(Built)} == {"small": True, "big": False}
 
 
+def test_a_source_of_unknown_size_is_read_after_the_known_ones_in_their_order() -> None:
+    log = Recorder()
+    tables = {"stream": SMALL, "large": BIG, "small": SMALL}
+    query = make_query(tables, ["stream.y = large.x", "large.x = small.y"])
+    local.run(query, {**tables, "stream": generator(SMALL)}, events=log).table()
+    assert [event.source for event in log.of(SourceEnded)] == ["small", "large", "stream"]
+
+
 def test_interleaved_sources_take_turns() -> None:
     log = Recorder()
     options = Options(batch_rows=2)

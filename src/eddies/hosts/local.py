@@ -4,9 +4,10 @@
     table = sql("SELECT ... FROM fact, dim WHERE ...", {"fact": fact, "dim": dim})
 
 Sources are pyarrow tables, readers, iterables of batches, or `eddies.sources` arrivals that can be
-late or slow. When sizes are known and everything is there at once, small sources are read first and
-the largest last: then it is never stored, and results come as it streams by. With `interleave=True`,
-or when sources take their time, batches are pushed as they arrive, one source after the other.
+late or slow. When everything is there at once, small sources are read first and the largest, or one
+of unknown size, last: then it is never stored, and results come as it streams by. With
+`interleave=True`, or when sources take their time, batches are pushed as they arrive, one source
+after the other.
 
 While nothing is due, the eddy works off what it has; when it has nothing either, the host sleeps on
 the injected clock.
@@ -120,15 +121,17 @@ class LocalRun:
             self._deliver(name, waiting)
 
     def _reading_order(self) -> list[str]:
-        """Ends without rows at once; small relations first, unless arrivals are to be interleaved."""
+        """Ends without rows at once; small relations first and those of unknown size last, unless
+        arrivals are to be interleaved.
+        """
         names = list(self._arrivals)
         for name in names:
             if self._arrivals[name].due_ns() is None:
                 self.eddy.end(name)
         names = [name for name in names if self._arrivals[name].due_ns() is not None]
-        sizes = [self._arrivals[name].n_rows for name in names]
-        if not self._interleave and None not in sizes:
-            names.sort(key=lambda name: self._arrivals[name].n_rows or 0)
+        if not self._interleave:
+            sizes = {name: self._arrivals[name].n_rows for name in names}
+            names.sort(key=lambda name: (sizes[name] is None, sizes[name] or 0))
         return names
 
     def _next_due(self, waiting: list[str], now_ns: int) -> str | None:
