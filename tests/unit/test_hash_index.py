@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eddies.core.kernels.lines import rehash
+from eddies.core.state import hash_index
 from eddies.core.state.buffers import Shelf
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
@@ -196,3 +198,38 @@ def test_the_filter_for_misses_loses_no_match() -> None:
     assert len(matches(index, list(range(0, 3 * n, 3)))[0]) == n + 3
     assert index.n_bytes < with_filter, "the filter was kept though all keys hit"
     assert matches(index, misses[:1000])[0] == []
+
+
+def test_few_keys_in_many_rows_hold_a_small_table() -> None:
+    n = 400_000
+    index = HashIndex(store_of(k=pa.array(np.arange(n) % 10)), ["k"])
+    index.catch_up(Scratch(64))
+    assert index.n_keys == 10
+    chain_bytes = 4 * 2 ** (n - 1).bit_length()
+    assert index.n_bytes < chain_bytes + (3 << 20)  # a table for all rows would have 16 MiB
+
+
+@pytest.mark.parametrize("n_duplicates_first", [0, 100_000])
+def test_keys_of_a_large_table_are_all_found(n_duplicates_first: int) -> None:
+    """What the first rows look like says nothing certain about the others."""
+    keys = np.concatenate([np.zeros(n_duplicates_first, np.int64), np.arange(1, 200_000)])
+    index = HashIndex(store_of(k=pa.array(keys)), ["k"])
+    index.catch_up(Scratch(64))
+    assert index.n_keys == len(np.unique(keys))
+    assert index.n_keys <= 0.5 * 5 * index._table.shape[0] // 8
+    wanted = list(range(1, 200_000, 997))
+    assert sorted(matches(index, wanted)[0]) == [(k, n_duplicates_first + k - 1) for k in wanted]
+
+
+def test_a_complete_unique_relation_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def counted(old: object, new: np.ndarray) -> None:
+        sizes.append(new.shape[0])
+        rehash(old, new)
+
+    monkeypatch.setattr(hash_index, "rehash", counted)
+    n = 300_000
+    index = HashIndex(store_of(k=pa.array(np.arange(n))), ["k"])
+    index.catch_up(Scratch(64))
+    assert sizes == [131_072 * 8]

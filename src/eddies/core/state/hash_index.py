@@ -1,8 +1,9 @@
 """An incremental hash index over some columns of a row store.
 
 The index is *lazy*: rows enter it when someone is about to probe (`catch_up`), not when they are
-stored. So a relation nobody probes is never indexed, and one that is complete before the first probe
-gets a table of the right size at once. NULL keys are never entered: NULL joins nothing.
+stored. So a relation nobody probes is never indexed. The table is sized by keys, not by rows: many
+rows enter a chunk at a time, and the share of different keys among the chunks seen says how large the
+table must be for all of them. NULL keys are never entered: NULL joins nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ __all__ = ["HashIndex", "PendingChains"]
 _MAX_LOAD = 0.5  # probes lose 15 % at 0.55 and half at 0.7
 _FEWEST_LINES = 16
 _INSERT_ROWS = 65_536
+_SAMPLE_ROWS = 8_192  # rows that enter first, to see how many different keys there are
+_ALMOST_UNIQUE = 0.99  # share of different keys above which all rows are believed to have their own
+_MOST_GROWTH = 4  # below that share a sample says too little to reserve more than so many times
 
 
 @dataclass(slots=True)
@@ -87,11 +91,15 @@ class HashIndex:
         first, last = self.n_rows, self._store.n_rows
         if first == last:
             return 0
-        self._make_room(last - first, last)
+        self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
         columns = [self._store.column(name) for name in self.columns]
-        for start in range(first, last, _INSERT_ROWS):
-            stop = min(start + _INSERT_ROWS, last)
+        is_sampled = first == 0 and last > _INSERT_ROWS
+        stop = first
+        while stop < last:
+            n_rows = _SAMPLE_ROWS if is_sampled and stop == 0 else _INSERT_ROWS
+            start, stop = stop, min(stop + n_rows, last)
+            self._make_table_room(start, stop, last)
             words, valid = key_words([(column, None) for column in columns], start, stop)
             rows = np.arange(start, stop, dtype=np.int32)
             if self._flag is not None:
@@ -107,7 +115,7 @@ class HashIndex:
         self.n_rows = last
         return last - first
 
-    def _make_room(self, n_more: int, n_rows: int) -> None:
+    def _make_chain_room(self, n_rows: int) -> None:
         if n_rows > self._chain.shape[0]:
             n_words = (max(n_rows, min(2 * self.n_rows, 2**31 - 1)) + 1) // 2
             lent = SHELF.take(1 << (n_words - 1).bit_length())
@@ -115,18 +123,28 @@ class HashIndex:
             chain[: self.n_rows] = self._chain[: self.n_rows]
             self._give_back_chain()
             self._chain, self._chain_memory = chain, lent
+
+    def _make_table_room(self, seen: int, stop: int, last: int) -> None:
+        """Make room for the rows `seen:stop`; if the table must grow, for the keys that the rows up
+        to `last` are likely to bring. With nothing seen yet, a few rows find out.
+        """
         n_lines = self._table.shape[0] // WORDS_PER_LINE
-        needed = _lines_for(self.n_keys + n_more, n_lines)
-        if needed > n_lines:
+        needed = _lines_for(self.n_keys + stop - seen, n_lines)
+        if needed == n_lines:
+            return
+        share_new = self.n_keys / seen if seen else 1.0
+        if seen:
+            likely = _lines_for(int(self.n_keys + share_new * (last - seen)), needed)
+            needed = likely if share_new > _ALMOST_UNIQUE else min(likely, _MOST_GROWTH * needed)
+        if seen or stop == last:
             # If many more rows are to come, skip a size, for every size is a copy of all entries.
-            share_new = 1.0 - self.n_duplicates / max(1, self.n_entered)
             foreseen = _lines_for(int(self._store.expected_rows * share_new), needed)
             needed = min(foreseen, 2 * needed)
-            larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
-            if self.n_entered:
-                rehash(self._table, larger)
-            SHELF.put(self._table)
-            self._table = larger
+        larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
+        if self.n_entered:
+            rehash(self._table, larger)
+        SHELF.put(self._table)
+        self._table = larger
 
     def release(self) -> None:
         """Give the table's memory back; the index must not be used afterwards."""
