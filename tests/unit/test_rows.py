@@ -51,3 +51,22 @@ def test_memory_is_counted_as_it_grows() -> None:
     before = store.n_bytes
     store.append(block(*[(i, "x" * 100) for i in range(100)]))
     assert store.n_bytes >= before + 100 * (8 + 100)
+
+
+def test_room_is_made_for_the_share_of_rows_that_selections_let_through() -> None:
+    store = RowStore("t", pa.schema([("x", pa.int64())]), 3_000_000)
+    for start in range(0, 30, 10):
+        array = pa.array(range(start, start + 10), pa.int64())
+        store.append(Block.from_arrow({"x": array}, 10, 100_000))
+    assert store.expected_rows == 300
+    assert store.n_bytes == 30 * 8
+    assert store.column("x")._vector._lent.nbytes < 8192  # type: ignore[attr-defined]
+
+
+def test_room_is_made_at_once_for_all_rows_of_a_relation_without_selections() -> None:
+    store = RowStore("t", pa.schema([("x", pa.int64())]), 100_000)
+    for start in range(0, 30, 10):
+        array = pa.array(range(start, start + 10), pa.int64())
+        store.append(Block.from_arrow({"x": array}, 10))
+    assert store.column("x")._vector._lent.nbytes >= 800_000  # type: ignore[attr-defined]
+    assert store.n_bytes == 30 * 8

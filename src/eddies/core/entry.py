@@ -54,7 +54,7 @@ class Entry:
         for name, expr in self._relation.derived:
             arrays[name] = self._derived(name, expr, arrays, n_rows)
         return Block.from_arrow(
-            {name: arrays[name] for name in self._relation.stored.names}, n_rows
+            {name: arrays[name] for name in self._relation.stored.names}, n_rows, batch.num_rows
         )
 
     def _flagged(self, arrays: Arrays, n_rows: int) -> tuple[Arrays, int]:

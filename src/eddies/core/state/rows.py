@@ -22,18 +22,26 @@ MAX_ROWS = 2**31 - 2  # row ids are int32, and row + 1 must be one too
 
 
 class Block:
-    """Rows of one batch. Row ids are positions in the block."""
+    """Rows of one batch. Row ids are positions in the block.
 
-    __slots__ = ("_columns", "memo", "n_rows")
+    `n_offered` says of how many rows these were chosen by selections (all of them if not given).
+    """
 
-    def __init__(self, columns: Mapping[str, Column], n_rows: int) -> None:
+    __slots__ = ("_columns", "memo", "n_offered", "n_rows")
+
+    def __init__(
+        self, columns: Mapping[str, Column], n_rows: int, n_offered: int | None = None
+    ) -> None:
         self._columns = dict(columns)
         self.n_rows = n_rows
+        self.n_offered = n_rows if n_offered is None else n_offered
         self.memo: dict[int, npt.NDArray[np.int8]] = {}
 
     @classmethod
-    def from_arrow(cls, arrays: Mapping[str, pa.Array], n_rows: int) -> Block:
-        return cls({name: column_of(array) for name, array in arrays.items()}, n_rows)
+    def from_arrow(
+        cls, arrays: Mapping[str, pa.Array], n_rows: int, n_offered: int | None = None
+    ) -> Block:
+        return cls({name: column_of(array) for name, array in arrays.items()}, n_rows, n_offered)
 
     def column(self, name: str) -> Column:
         return self._columns[name]
@@ -48,15 +56,18 @@ class Block:
 
 
 class RowStore:
-    """Append-only rows of one relation."""
+    """Append-only rows of one relation. `offered_rows` is how many rows the relation is believed to
+    have before selections; 0 if nobody knows.
+    """
 
-    __slots__ = ("_columns", "expected_rows", "memo", "n_rows", "name")
+    __slots__ = ("_columns", "_n_offered", "_offered_rows", "memo", "n_rows", "name")
 
-    def __init__(self, name: str, schema: pa.Schema, expected_rows: int = 0) -> None:
+    def __init__(self, name: str, schema: pa.Schema, offered_rows: int = 0) -> None:
         self.name = name
         self.n_rows = 0
+        self._offered_rows = offered_rows
+        self._n_offered = 0
         self._columns = {field.name: empty_column(field.type) for field in schema}
-        self.expected_rows = expected_rows
         self.memo: dict[int, npt.NDArray[np.int8]] = {}
 
     def append(self, block: Block) -> None:
@@ -66,9 +77,16 @@ class RowStore:
                 f"relation {self.name!r} has more than {MAX_ROWS} rows in one eddy; "
                 "split the query into more cells"
             )
-        for name, column in self._columns.items():
-            column.append(block.column(name), self.expected_rows)
         self.n_rows += block.n_rows
+        self._n_offered += block.n_offered
+        room = self.expected_rows
+        for name, column in self._columns.items():
+            column.append(block.column(name), room)
+
+    @property
+    def expected_rows(self) -> int:
+        """How many rows there will be if selections go on letting through the share they did."""
+        return self._offered_rows * self.n_rows // max(1, self._n_offered)
 
     def column(self, name: str) -> Column:
         return self._columns[name]

@@ -93,5 +93,7 @@ class Vector:
 
     @property
     def n_bytes(self) -> int:
-        """Memory held: its own, or the part of a shared buffer that it keeps alive."""
-        return self.values.nbytes if self._lent is None else self._lent.nbytes
+        """Memory in use: of its own, or the part of a shared buffer that it keeps alive. Room for
+        entries to come is not counted: it is untouched, or was on the shelf before.
+        """
+        return self.values.nbytes
