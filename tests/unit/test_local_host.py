@@ -13,7 +13,7 @@ from eddies.core.events import Built, SourceEnded
 from eddies.core.expr import Call
 from eddies.core.options import Options
 from eddies.core.query import Selection, UserFunction
-from eddies.errors import SourceError, UnsupportedError
+from eddies.errors import EddiesError, SourceError, UnsupportedError
 from eddies.hosts import local
 from eddies.sources import Simulated
 from tests.support.bag import assert_same_bag
@@ -161,6 +161,25 @@ def test_input_is_not_read_while_results_wait() -> None:
     assert n_rows == 20 * 100 * 1000
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_of_a_live_iterator_come_before_its_next_batch_is_asked_for(threads: int) -> None:
+    n_asked = 0
+
+    def live() -> Iterator[pa.RecordBatch]:
+        nonlocal n_asked
+        for number in range(9):
+            n_asked += 1
+            time.sleep(0.03)
+            yield pa.record_batch({"x": [1], "n": [number]})
+
+    last = -1
+    for rows in local.run(QUERY, {"big": live(), "small": SMALL}, Options(threads=threads)):
+        last = max([last, *rows["big_n"].to_pylist()])
+        assert n_asked <= last + 1 + 3 * (threads - 1), "threads get what comes in a short time"
+    assert n_asked == 9
+    assert last == 8
+
+
 def test_an_error_is_not_swallowed_by_closing() -> None:
     wrong = pa.table({"x": ["one"], "n": [1]})
     with pytest.raises(SourceError, match="column 'x' of 'big' came as string"):
@@ -203,6 +222,18 @@ def test_sql_over_sources_that_can_be_read_once() -> None:
     """Asking an iterator for its columns takes its first batch: it must not be lost."""
     for source in (generator(BIG), BIG.to_reader(max_chunksize=9), Simulated(BIG)):
         assert_same_bag(local.sql(SQL, {"big": source, "small": SMALL}), expected())
+
+
+def test_sql_leaves_tables_alone_that_it_does_not_read() -> None:
+    def untouched() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("nobody asked for this table")
+        yield
+
+    tables = {**TABLES, "other": untouched()}
+    assert_same_bag(local.sql(SQL, tables), expected())
+    assert "stem:small" in local.explain(SQL, tables)
+    with pytest.raises(EddiesError, match="othr.*other"):
+        local.sql("SELECT 1 AS c FROM othr", tables)
 
 
 def test_explain_takes_no_row_out_of_a_reader() -> None:

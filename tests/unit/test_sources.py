@@ -90,6 +90,27 @@ def test_an_iterator_that_raises() -> None:
         rows_of(source)
 
 
+def test_an_iterator_is_asked_only_when_the_next_batch_is_wanted() -> None:
+    asked: list[int] = []
+
+    def live() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(TABLE.to_batches(max_chunksize=4)):
+            asked.append(number)
+            yield batch
+
+    for source, first in (
+        (Batches("t", live()), [0]),  # its columns are in its first batch
+        (arrivals_of("t", pa.RecordBatchReader.from_batches(TABLE.schema, live()), 4), []),
+    ):
+        assert asked == first
+        assert source.take().num_rows == 4
+        assert asked == [0]
+        assert source.due_ns() == 0
+        assert asked == [0, 1]
+        assert rows_of(source) == list(range(4, 10))
+        asked.clear()
+
+
 def test_a_steady_source() -> None:
     source = Simulated(TABLE, rows_per_s=2, delay_s=10, batch_rows=4)
     assert schedule(source) == [(12, 4), (14, 4), (15, 2)]

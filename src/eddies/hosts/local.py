@@ -34,6 +34,8 @@ __all__ = ["LocalRun", "explain", "run", "sql"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
 _BATCHES_AHEAD = 64  # for each of several threads: as many may be under way at once
+_UNREAD = pa.schema([])  # stands for the columns of a table that the query does not read
+_LONG_NS = 20_000_000  # spent on reading, after which threads get what there is
 
 
 class LocalRun:
@@ -95,16 +97,21 @@ class LocalRun:
         while waiting:
             now_ns = self._now_ns()
             name = self._next_due(waiting, now_ns)
-            if name is not None:
-                self._deliver(name, waiting)
-                if self._n_ahead > 1:
-                    self._deliver_ahead(waiting)
-                while (rows := eddy.poll()) is not None:
-                    yield rows
-                    if self._has_room() and self._next_due(waiting, self._now_ns()) is not None:
-                        break
+            if name is None:
+                if waiting:
+                    self._sleep(waiting, now_ns)
                 continue
-            self._sleep(waiting, now_ns)
+            self._deliver(name, waiting)
+            if self._n_ahead > 1:
+                self._deliver_ahead(waiting)
+            # Asking a live source what is next may take long: results first, unless threads would
+            # run out of work meanwhile.
+            while (rows := eddy.poll()) is not None:
+                yield rows
+                if self._n_ahead == 1 or not self._has_room():
+                    continue
+                if self._next_due(waiting, self._now_ns()) is not None:
+                    break
         while (rows := eddy.poll()) is not None:
             yield rows
 
@@ -113,9 +120,12 @@ class LocalRun:
         return self._clock.now_ns() - self._started_ns
 
     def _deliver_ahead(self, waiting: list[str]) -> None:
-        """Give several threads something to share: push what else is due, up to a limit."""
-        while waiting and self._has_room():
-            name = self._next_due(waiting, self._now_ns())
+        """Give several threads something to share: push what else is due, up to a limit, and as long
+        as sources deliver it quickly.
+        """
+        until_ns = self._now_ns() + _LONG_NS
+        while waiting and self._has_room() and (now_ns := self._now_ns()) < until_ns:
+            name = self._next_due(waiting, now_ns)
             if name is None:
                 return
             self._deliver(name, waiting)
@@ -135,9 +145,12 @@ class LocalRun:
         return names
 
     def _next_due(self, waiting: list[str], now_ns: int) -> str | None:
-        for name in waiting:
+        """A source that has rows now; those found to have no more are ended."""
+        for name in list(waiting):
             due_ns = self._arrivals[name].due_ns()
-            if due_ns is not None and due_ns <= now_ns:
+            if due_ns is None:
+                self._end(name, waiting)
+            elif due_ns <= now_ns:
                 return name
         return None
 
@@ -148,14 +161,17 @@ class LocalRun:
         return self.eddy.n_in_flight < self._n_ahead
 
     def _deliver(self, name: str, waiting: list[str]) -> None:
-        """Push what is due of a source, and its end if that was the last of it."""
+        """Push what is due of a source, and its end if that is known to be the last of it."""
         arrivals = self._arrivals[name]
         self.eddy.push(name, arrivals.take())
         if self._interleave:
             waiting.append(waiting.pop(waiting.index(name)))
-        if arrivals.due_ns() is None:
-            waiting.remove(name)
-            self.eddy.end(name)
+        if arrivals.n_rows is not None and arrivals.due_ns() is None:
+            self._end(name, waiting)  # at once: then the next source may be the one not stored
+
+    def _end(self, name: str, waiting: list[str]) -> None:
+        waiting.remove(name)
+        self.eddy.end(name)
 
     def _sleep(self, waiting: list[str], now_ns: int) -> None:
         due = {name: self._arrivals[name].due_ns() or 0 for name in waiting}
@@ -182,17 +198,28 @@ def explain(text: str, tables: Mapping[str, object], functions: Iterable[UserFun
     from eddies.observe.explain import explain_query
     from eddies.sql import describe, plan
 
-    planned = plan(text, _schemas(tables), functions, aggregate=True)
+    schemas = dict.fromkeys(tables, _UNREAD)
+    schemas |= {name: _schema(name, tables[name]) for name in _used(text, tables)}
+    planned = plan(text, schemas, functions, aggregate=True)
     routes = [explain_query(block.query) for block in planned.blocks]
     return "\n\n".join([describe(planned), *routes])
 
 
-def _schemas(tables: Mapping[str, object]) -> dict[str, pa.Schema]:
-    """Columns by table, without taking a row out of a source that can be read only once."""
-    return {name: _schema(name, source) for name, source in tables.items()}
+def _used(text: str, tables: Mapping[str, object]) -> list[str]:
+    """The tables that the text names; others are left alone."""
+    from sqlglot import exp
+
+    from eddies.sql.parse import parse
+
+    named = {
+        ".".join(part.name for part in table.parts).lower()
+        for table in parse(text).find_all(exp.Table)
+    }
+    return [name for name in tables if name.lower() in named]
 
 
 def _schema(name: str, source: object) -> pa.Schema:
+    """Columns of a table, without taking a row out of a source that can be read only once."""
     if isinstance(source, Iterator) and not hasattr(source, "schema"):
         raise SourceError(
             f"source {name!r} is an iterator, whose columns are unknown until its rows are read; "
@@ -213,9 +240,10 @@ def sql(
     from eddies.sql import plan
 
     batch_rows = (options or Options()).batch_rows
-    # Opened once: asking an iterator for its columns takes its first batch.
-    opened = {name: arrivals_of(name, source, batch_rows) for name, source in tables.items()}
-    schemas = {name: arrivals.schema for name, arrivals in opened.items()}
+    # Opened once, and only if read: asking an iterator for its columns takes its first batch.
+    opened = {name: arrivals_of(name, tables[name], batch_rows) for name in _used(text, tables)}
+    schemas = dict.fromkeys(tables, _UNREAD)
+    schemas |= {name: arrivals.schema for name, arrivals in opened.items()}
     planned = plan(text, schemas, functions, aggregate=True)
     if planned.above is not None or len(planned.blocks) != 1:
         raise UnsupportedError(

@@ -27,7 +27,10 @@ class Arrivals(Protocol):
         ...
 
     def due_ns(self) -> int | None:
-        """When the next batch can be had; None at the end. Never falls."""
+        """When the next batch can be had; None at the end. Never falls.
+
+        May wait for the source if `n_rows` is not known.
+        """
         ...
 
     def take(self) -> pa.RecordBatch:
@@ -59,11 +62,16 @@ class InMemory:
 
 
 class Batches:
-    """Any iterable of record batches; its rows are due whenever they are asked for."""
+    """Any iterable of record batches; its rows are due whenever they are asked for.
+
+    It is asked for a batch when somebody wants to know whether there is one, not before: an iterator
+    over something live may make its reader wait.
+    """
 
     def __init__(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         self._name = name
         self._batches: Iterator[pa.RecordBatch] = iter(batches)
+        self._is_ended = False
         self._next = self._fetch()
         if self._next is None:
             raise SourceError(
@@ -85,15 +93,17 @@ class Batches:
             raise SourceError(
                 f"source {self._name!r} delivered a {type(batch).__name__}, not a RecordBatch"
             )
+        self._is_ended = batch is None
         return batch
 
     def due_ns(self) -> int | None:
+        if self._next is None and not self._is_ended:
+            self._next = self._fetch()
         return None if self._next is None else 0
 
     def take(self) -> pa.RecordBatch:
-        batch = self._next
-        assert batch is not None, "take() after the end"
-        self._next = self._fetch()
+        assert self.due_ns() is not None, "take() after the end"
+        batch, self._next = self._next, None
         return batch
 
 
@@ -122,4 +132,5 @@ class _ReaderArrivals(Batches):
         self._name = name
         self._batches = iter(reader)
         self.schema = reader.schema
-        self._next = self._fetch()
+        self._is_ended = False
+        self._next = None
