@@ -236,6 +236,29 @@ def test_sql_leaves_tables_alone_that_it_does_not_read() -> None:
         local.sql("SELECT 1 AS c FROM othr", tables)
 
 
+@pytest.mark.parametrize(
+    ("values", "plain", "literal"),
+    [
+        (pa.array(["a", "b", "a"]).dictionary_encode(), pa.string(), "'a'"),
+        (pa.array([5, 6, 5]).dictionary_encode(), pa.int64(), "5"),
+        (pa.array(["a", "b", "a"], pa.large_string()), pa.string(), "'a'"),
+        (pa.array(["a", "b", "a"], pa.string_view()), pa.string(), "'a'"),
+        (pa.array([1, 2, 1]).cast(pa.decimal64(5, 2)), pa.decimal128(5, 2), "1.00"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_sql_over_columns_in_any_encoding(
+    values: pa.Array, plain: pa.DataType, literal: str
+) -> None:
+    table = pa.table({"k": [0, 1, 2], "v": values})
+    tables = {"p": table, "q": table}
+    text = f"SELECT p.k, q.v FROM p, q WHERE p.v = q.v AND p.v <= {literal}"
+    found = local.sql(text, tables)
+    assert found.schema.field("v").type == plain
+    assert sorted(found["k"].to_pylist()) == [0, 0, 2, 2]
+    assert "stem:q" in local.explain(text, tables)
+
+
 def test_explain_takes_no_row_out_of_a_reader() -> None:
     reader = BIG.to_reader(max_chunksize=9)
     assert "stem:small" in local.explain(SQL, {"big": reader, "small": SMALL})

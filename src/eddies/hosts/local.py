@@ -26,6 +26,7 @@ from eddies.core.options import Options
 from eddies.core.policies.base import RoutingPolicy
 from eddies.core.query import Query, UserFunction
 from eddies.core.regret import RegretLog
+from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError, UnsupportedError
 from eddies.sources import Arrivals, arrivals_of
 from eddies.sources.simulated import NEVER_NS
@@ -199,7 +200,7 @@ def explain(text: str, tables: Mapping[str, object], functions: Iterable[UserFun
     from eddies.sql import describe, plan
 
     schemas = dict.fromkeys(tables, _UNREAD)
-    schemas |= {name: _schema(name, tables[name]) for name in _used(text, tables)}
+    schemas |= {name: _normal(_schema(name, tables[name])) for name in _used(text, tables)}
     planned = plan(text, schemas, functions, aggregate=True)
     routes = [explain_query(block.query) for block in planned.blocks]
     return "\n\n".join([describe(planned), *routes])
@@ -216,6 +217,11 @@ def _used(text: str, tables: Mapping[str, object]) -> list[str]:
         for table in parse(text).find_all(exp.Table)
     }
     return [name for name in tables if name.lower() in named]
+
+
+def _normal(schema: pa.Schema) -> pa.Schema:
+    """The columns as the eddy keeps them: how a source encodes them is no matter of the query."""
+    return pa.schema([field.with_type(normal_type(field.type)) for field in schema])
 
 
 def _schema(name: str, source: object) -> pa.Schema:
@@ -243,7 +249,7 @@ def sql(
     # Opened once, and only if read: asking an iterator for its columns takes its first batch.
     opened = {name: arrivals_of(name, tables[name], batch_rows) for name in _used(text, tables)}
     schemas = dict.fromkeys(tables, _UNREAD)
-    schemas |= {name: arrivals.schema for name, arrivals in opened.items()}
+    schemas |= {name: _normal(arrivals.schema) for name, arrivals in opened.items()}
     planned = plan(text, schemas, functions, aggregate=True)
     if planned.above is not None or len(planned.blocks) != 1:
         raise UnsupportedError(
