@@ -48,13 +48,6 @@ def test_gather_pairs(ids: list[int]) -> None:
     assert [tuple(pair) for pair in out.reshape(-1, 2).tolist()] == naive.gather(pairs, ids)
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_shift_rows(n: int) -> None:
-    out = np.empty(n, np.int32)
-    kernels.shift_rows(np.arange(n, dtype=np.int32), 2**31 - 10, out)
-    assert out.tolist() == [row + 2**31 - 10 for row in range(n)]
-
-
 @pytest.mark.parametrize("keep", [[], [True], [False], [True, False, True], [False, False, True]])
 def test_compact(keep: list[bool]) -> None:
     positions = np.arange(10, 10 + len(keep), dtype=np.int32)

@@ -32,12 +32,6 @@ def test_a_store_takes_only_the_columns_it_keeps() -> None:
     assert store.column("x").take(None).to_pylist() == [5]
 
 
-def test_a_slice_of_a_block_counts_from_zero() -> None:
-    piece = block((1, "a"), (2, "b"), (3, "c")).slice(1, 2)
-    assert piece.n_rows == 2
-    assert piece.column("s").take(np.array([1, 0], np.int32)).to_pylist() == ["c", "b"]
-
-
 def test_text_outlives_the_batch_it_came_in() -> None:
     store = RowStore("t", SCHEMA)
     for i in range(50):

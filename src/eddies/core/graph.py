@@ -117,7 +117,6 @@ class Graph:
     classes: tuple[KeyClass, ...]
     filters: tuple[FilterPlan, ...]
     optionals: tuple[Optional, ...]
-    neighbours: tuple[int, ...]
     functions: Mapping[str, UserFunction]
 
     @property
@@ -257,7 +256,6 @@ def make_graph(query: Query) -> Graph:
         classes=classes,
         filters=tuple(filters),
         optionals=tuple(optionals),
-        neighbours=_neighbours(len(roles), classes, filters),
         functions=builder.functions,
     )
 
@@ -467,16 +465,3 @@ def _merged_schema(table: str, schemas: list[pa.Schema]) -> pa.Schema:
 
 def _names(relations: tuple[Relation, ...], table: str) -> list[str]:
     return next(list(r.stored.names) for r in relations if r.name == table)
-
-
-def _neighbours(
-    n: int, classes: Iterable[KeyClass], filters: Iterable[FilterPlan]
-) -> tuple[int, ...]:
-    """For each source the mask of sources it shares a predicate with."""
-    masks = [0] * n
-    groups = [c.mask for c in classes] + [f.mask for f in filters]
-    for group in groups:
-        for source in range(n):
-            if group >> source & 1:
-                masks[source] |= group & ~(1 << source)
-    return tuple(masks)

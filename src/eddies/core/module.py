@@ -1,6 +1,6 @@
-"""What a batch can be routed to, and the counters every module keeps.
+"""What a batch can be routed to.
 
-A *module* has state and counters and outlives batches: a SteM, an expensive selection. A *step* is a
+A *module* has state and outlives batches: a SteM, an expensive selection. A *step* is a
 module as seen from one signature, compiled once: which index to look into, which predicates to check
 on the way. The route table holds steps; the eddy runs them and never asks what kind they are.
 """
@@ -13,24 +13,10 @@ from typing import Protocol
 from eddies.core.batch import RoutedBatch
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["Counters", "Module", "Outcome", "Step"]
+__all__ = ["Module", "Outcome", "Step"]
 
 Outcome = tuple[RoutedBatch | None, Iterator[RoutedBatch] | None]
 """What comes back: a batch if any row did, and, if there is more to come, where to ask for it."""
-
-
-class Counters:
-    """What a module did: rows stored, rows in, rows out, batches, nanoseconds. Only grow."""
-
-    __slots__ = ("n_batches", "n_built", "n_in", "n_out", "ns", "ns_building")
-
-    def __init__(self) -> None:
-        self.n_built = 0
-        self.n_in = 0
-        self.n_out = 0
-        self.n_batches = 0
-        self.ns = 0
-        self.ns_building = 0
 
 
 class Module(Protocol):

@@ -11,7 +11,7 @@ from numba import types
 from eddies.core.kernels.intrinsics import load8, load64, prefetch, store64
 from eddies.core.kernels.jit import i32, i64, kernel, ro, rw, u8, u64
 
-__all__ = ["compact", "copy_bytes", "gather", "gather_pairs", "offsets_of", "shift_rows"]
+__all__ = ["compact", "copy_bytes", "gather", "gather_pairs", "offsets_of"]
 
 _AHEAD = 32
 
@@ -38,13 +38,6 @@ def gather_pairs(values: npt.NDArray[np.uint64], ids: Rows, out: npt.NDArray[np.
         source = np.int64(ids[i]) * 2
         out[2 * i] = values[source]
         out[2 * i + 1] = values[source + 1]
-
-
-@kernel(types.void(ro(i32), i32, rw(i32)))
-def shift_rows(rows: Rows, by: int, out: Rows) -> None:
-    """`out[i] = rows[i] + by`."""
-    for i in range(rows.shape[0]):
-        out[i] = rows[i] + by
 
 
 @kernel(types.int64(ro(types.boolean), rw(i32), rw(i32), i64))

@@ -29,7 +29,7 @@ from eddies.core.expr import Expr
 from eddies.core.graph import Band, Graph, Relation
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.lineage import Signature, bits
-from eddies.core.module import Counters, Outcome
+from eddies.core.module import Outcome
 from eddies.core.query import UserFunction
 from eddies.core.route import Route
 from eddies.core.state.columns import Column
@@ -54,7 +54,6 @@ class SteM:
     def __init__(self, relation: Relation, expected_rows: int = 0) -> None:
         self.name = f"stem:{relation.name}"
         self.store = RowStore(relation.name, relation.stored, expected_rows)
-        self.counters = Counters()
         self._hash: dict[tuple[tuple[str, ...], str | None], HashIndex] = {}
         self._sorted: dict[tuple[str, str | None], SortedIndex] = {}
         self.lock = threading.Lock()
@@ -62,7 +61,6 @@ class SteM:
     def build(self, block: Block) -> None:
         """Store the rows of `block`."""
         self.store.append(block)
-        self.counters.n_built += block.n_rows
 
     @property
     def n_bytes(self) -> int:

@@ -82,10 +82,6 @@ class Column(Protocol):
         """Give memory back; the column must not be used afterwards."""
         ...
 
-    def slice(self, start: int, n: int) -> Self:
-        """Rows `start:start+n`, sharing memory."""
-        ...
-
     @property
     def exact(self) -> bool:
         """Whether equal words mean equal values."""
@@ -123,9 +119,6 @@ class _Validity:
                 return
             self.mask = Vector(np.ones(used, dtype=np.uint8))
         self.mask.append(other.mask or Vector(np.ones(more, dtype=np.uint8)), room)
-
-    def part(self, start: int, stop: int) -> Bytes | None:
-        return None if self.mask is None else self.mask.values[start:stop]
 
     def release(self) -> None:
         if self.mask is not None:
@@ -186,11 +179,6 @@ class FixedColumn:
     def append(self, other: FixedColumn, room: int) -> None:
         self._nulls.append(other._nulls, len(self), len(other), room)
         self._vector.append(other._vector, room)
-
-    def slice(self, start: int, n: int) -> FixedColumn:
-        stop = start + n
-        part = self._vector.slice(start, stop)
-        return FixedColumn(self.type, part, self._nulls.part(start, stop))
 
     def release(self) -> None:
         self._vector.release()
@@ -255,11 +243,6 @@ class PairColumn:
     def append(self, other: PairColumn, room: int) -> None:
         self._nulls.append(other._nulls, len(self), len(other), room)
         self._vector.append(other._vector, 2 * room)
-
-    def slice(self, start: int, n: int) -> PairColumn:
-        stop = start + n
-        part = self._vector.slice(2 * start, 2 * stop)
-        return PairColumn(self.type, part, self._nulls.part(start, stop))
 
     def release(self) -> None:
         self._vector.release()
@@ -337,12 +320,6 @@ class TextColumn:
         last = self._buffers[-1].address if self._buffers else None
         self._buffers = self._buffers + [b for b in other._buffers if b.address != last]
 
-    def slice(self, start: int, n: int) -> TextColumn:
-        stop = start + n
-        return TextColumn(
-            self.type, *self.places(None, start, stop), self._nulls.part(start, stop), self._buffers
-        )
-
     def release(self) -> None:
         for vector in (self._addresses, self._lengths):
             vector.release()
@@ -396,10 +373,6 @@ class OpaqueColumn:
 
     def release(self) -> None:
         self._arrays = []
-
-    def slice(self, start: int, n: int) -> OpaqueColumn:
-        whole = pa.chunked_array(self._arrays, type=self.type).slice(start, n)
-        return OpaqueColumn(self.type, list(whole.chunks))
 
     @property
     def exact(self) -> bool:

@@ -49,11 +49,6 @@ class Block:
     def columns(self) -> Mapping[str, Column]:
         return self._columns
 
-    def slice(self, start: int, n: int) -> Block:
-        """Rows `start:start+n`, sharing memory."""
-        parts = {name: column.slice(start, n) for name, column in self._columns.items()}
-        return Block(parts, n)
-
 
 class RowStore:
     """Append-only rows of one relation. `offered_rows` is how many rows the relation is believed to

@@ -47,10 +47,6 @@ class Vector:
     def __len__(self) -> int:
         return len(self.values)
 
-    def slice(self, start: int, stop: int) -> Vector:
-        """Entries `start:stop`, sharing memory."""
-        return Vector(self.values[start:stop])
-
     def append(self, other: Vector, room: int) -> None:
         """Add the entries of `other`; if memory must be found, find it for `room` entries."""
         n, more = len(self.values), len(other.values)
