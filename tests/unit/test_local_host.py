@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -243,7 +244,11 @@ def test_sql_leaves_tables_alone_that_it_does_not_read() -> None:
         (pa.array([5, 6, 5]).dictionary_encode(), pa.int64(), "5"),
         (pa.array(["a", "b", "a"], pa.large_string()), pa.string(), "'a'"),
         (pa.array(["a", "b", "a"], pa.string_view()), pa.string(), "'a'"),
-        (pa.array([1, 2, 1]).cast(pa.decimal64(5, 2)), pa.decimal128(5, 2), "1.00"),
+        (
+            pa.array([Decimal(1), Decimal(2), Decimal(1)], pa.decimal64(5, 2)),
+            pa.decimal128(5, 2),
+            "1.00",
+        ),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
