@@ -48,6 +48,7 @@ from eddies.core.options import Options
 from eddies.core.output import Output
 from eddies.core.policies import make_policy
 from eddies.core.policies.base import Candidate, Fork, RoutingPolicy
+from eddies.core.policies.static import check_order
 from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
 from eddies.core.regret import RegretLog, RegretRouter
@@ -148,15 +149,15 @@ class Eddy:
         ]
 
     def _check_order(self, order: tuple[str, ...]) -> None:
-        known = {f"stem:{role.name}" for role in self.graph.roles}
-        known |= {role.name for role in self.graph.roles}
-        known |= {join.name for join in self.joins}
-        known |= {optional.name for optional in self.graph.optionals}
-        for name in order:
-            if name not in known:
-                raise OptionError(
-                    f"order names {name!r}, but the query's modules are {', '.join(sorted(known))}"
-                )
+        """Every module must be named, except one source: the one whose rows drive."""
+        if not order:
+            return
+        sources = [] if self._tree else [f"stem:{role.name}" for role in self.graph.roles]
+        unnamed = [s for s in sources if s not in order and s.removeprefix("stem:") not in order]
+        if len(unnamed) == 1:
+            sources.remove(unnamed[0])
+        joins = [join.name for join in self.joins]
+        check_order(order, [*sources, *joins, *(o.name for o in self.graph.optionals)])
 
     def _expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
         """The legal steps of a route: constraints decide which, this only makes them."""
