@@ -187,6 +187,17 @@ def test_an_error_is_not_swallowed_by_closing() -> None:
         local.run(QUERY, {"big": wrong, "small": SMALL}).table()
 
 
+def test_a_run_is_read_once() -> None:
+    run = local.run(QUERY, TABLES)
+    assert run.table().num_rows == 60
+    with pytest.raises(SourceError, match="a run is read once"):
+        run.table()
+    begun = local.run(QUERY, TABLES)
+    next(iter(begun))
+    with pytest.raises(SourceError, match="a run is read once"):
+        iter(begun)
+
+
 def test_stopping_early_closes_the_eddy() -> None:
     run = local.run(QUERY, TABLES, Options(batch_rows=1, threads=2))
     batches = iter(run)

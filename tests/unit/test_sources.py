@@ -148,6 +148,26 @@ def test_moments_never_fall() -> None:
     assert len(moments) == 10
 
 
-def test_a_batch_of_no_rows_is_refused() -> None:
-    with pytest.raises(SourceError, match="at least 1"):
-        Simulated(TABLE, batch_rows=0)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_rows": 0}, "batch_rows of source 't' must be at least 1, not 0"),
+        ({"burst_rows": 0}, "burst_rows of source 't' must be at least 1, not 0"),
+        ({"rows_per_s": 0}, "rows_per_s of source 't' must be above 0, not 0"),
+        ({"rows_per_s": -2.5}, "rows_per_s of source 't' must be above 0, not -2.5"),
+        ({"rows_per_s": float("nan")}, "rows_per_s"),
+        ({"delay_s": -1}, "delay_s of source 't' must be at least 0, not -1"),
+        ({"stall_after": 3, "stall_s": -0.5}, "stall_s"),
+        ({"stall_after": -3}, "stall_after"),
+        ({"fail_after": -3}, "fail_after"),
+        (
+            {"burst_rows": 2, "pauses_s": [1, -1]},
+            "pauses_s of source 't' must be at least 0, not -1",
+        ),
+    ],
+)
+def test_impossible_schedules_are_refused_by_name(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(SourceError, match=message):
+        rows_of(Simulated(TABLE, name="t", **settings))  # type: ignore[arg-type]

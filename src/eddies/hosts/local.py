@@ -40,7 +40,7 @@ _LONG_NS = 20_000_000  # spent on reading, after which threads get what there is
 
 
 class LocalRun:
-    """One query under way: an iterator of result batches. `eddy` may be inspected at any time."""
+    """One query under way, to be iterated once: result batches. `eddy` may be inspected at any time."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class LocalRun:
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._interleave = interleave
         self._started_ns = 0
+        self._is_read = False
         self._n_ahead = 1 if options.threads == 1 else _BATCHES_AHEAD * options.threads
         names = list(dict.fromkeys(source.table for source in query.sources))
         for name in names:
@@ -82,13 +83,19 @@ class LocalRun:
         self.schema = self.eddy.output.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._is_read:
+            raise SourceError("a run is read once: its rows are gone; start another with run()")
+        self._is_read = True
+        return self._read()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._batches()
         finally:
             self.eddy.close()
 
     def table(self) -> pa.Table:
-        """The whole answer."""
+        """The whole answer; instead of iterating."""
         return pa.Table.from_batches(list(self), schema=self.schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

@@ -42,10 +42,16 @@ class Simulated:
         stall_s: float | None = None,
         fail_after: int | None = None,
     ) -> None:
-        if batch_rows < 1:
-            raise SourceError(f"batch_rows of source {name!r} must be at least 1, not {batch_rows}")
-        self.schema = table.schema
         self._name = name
+        self._check("batch_rows", batch_rows, least=1)
+        self._check("burst_rows", burst_rows, least=1)
+        self._check("delay_s", delay_s)
+        self._check("stall_after", stall_after)
+        self._check("stall_s", stall_s)
+        self._check("fail_after", fail_after)
+        if rows_per_s is not None and not rows_per_s > 0:
+            raise SourceError(f"rows_per_s of source {name!r} must be above 0, not {rows_per_s}")
+        self.schema = table.schema
         self._table = table
         self._batch_rows = batch_rows
         self._ns_per_row = 0.0 if rows_per_s is None else 1e9 / rows_per_s
@@ -57,6 +63,12 @@ class Simulated:
         self._position = 0
         self._moment_ns = delay_s * 1e9
         self._due_ns = self._next_due()
+
+    def _check(self, parameter: str, value: float | None, least: int = 0) -> None:
+        if value is not None and not value >= least:
+            raise SourceError(
+                f"{parameter} of source {self._name!r} must be at least {least}, not {value}"
+            )
 
     @property
     def n_rows(self) -> int | None:
@@ -87,7 +99,9 @@ class Simulated:
             and self._position
             and self._position % self._burst_rows == 0
         ):
-            self._moment_ns += next(self._pauses) * 1e9
+            pause_s = next(self._pauses)
+            self._check("pauses_s", pause_s)
+            self._moment_ns += pause_s * 1e9
         return int(self._moment_ns + self._next_rows() * self._ns_per_row)
 
     def due_ns(self) -> int | None:
