@@ -3,7 +3,8 @@
 A `RegretRouter` sends every base batch down *every* legal order and emits the results once, so that
 the cost of every order on every batch is known exactly. Signatures make this affordable: what reaches
 a signature does not depend on the way there, so it is computed once per signature, not once per
-order. (That it does not depend on the way is checked: the row counts of all ways must agree.)
+order. (That it does not depend on the way is checked: the row counts of all ways must agree, and where
+no row arrives, none may be found further on.)
 
 Cost is counted in rows handled: each row that goes to a module costs one. The policy is asked at
 every fork and told only of the steps it chose, as if it had been alone.
@@ -132,7 +133,7 @@ class RegretRouter(Router):
                 self._collect(piece)
             return chosen
         choice = -1
-        if signature == chosen:
+        if signature == chosen and n_rows:
             if route.epoch != self._epoch or self.policy.every_batch:
                 self._decide(route)
             choice = route.choice
@@ -141,7 +142,7 @@ class RegretRouter(Router):
         for number, (step, after) in enumerate(zip(route.steps, route.fork.leads_to, strict=True)):
             costs.ways.setdefault(signature, []).append((step.name, after))
             started = self._now()
-            if step.prepare(self.scratch):
+            if n_rows and step.prepare(self.scratch):
                 self.has_indexed = True
             results: list[RoutedBatch] = []
             for piece in pieces:
@@ -151,9 +152,7 @@ class RegretRouter(Router):
             n_out = sum(result.n_rows for result in results)
             if number == choice:
                 self._count(route, choice, n_rows, n_out, self._now() - started)
-            before = arrived.get(after)
-            n_before = sum(piece.n_rows for piece in before) if before else n_out
+            n_before = costs.n_rows.setdefault(after, n_out)
             assert n_before == n_out, "any order, same bag: two ways disagree about what arrives"
-            if results and before is None:
-                arrived[after] = results
+            arrived.setdefault(after, results)
         return chosen
