@@ -47,7 +47,7 @@ def test_three_relations(kind: str, batch_rows: int, threads: int, interleave: b
     tables = tables_of(batch_rows, kind)
     query = make_query(tables, ["a.x = b.x", "a.y = c.y"], output=["a.id", "b.id", "c.id"])
     sql = "SELECT a.id, b.id, c.id FROM a, b, c WHERE a.x = b.x AND a.y = c.y"
-    options = Options(batch_rows=batch_rows, threads=threads, check_invariants=True)
+    options = Options(batch_rows=batch_rows, threads=threads)
     found = local.run(query, tables, options, interleave=interleave).table()
     expected = Oracle().answer(sql, tables)
     assert expected.num_rows > 100
@@ -63,7 +63,7 @@ def test_a_result_much_larger_than_its_inputs(interleave: bool) -> None:
         for name, n in (("a", 300), ("b", 400), ("c", 60))
     }
     query = make_query(tables, ["a.k = b.k", "b.k = c.k"], output=["a.id", "b.id", "c.id"])
-    options = Options(batch_rows=64, check_invariants=True)
+    options = Options(batch_rows=64)
     found = local.run(query, tables, options, interleave=interleave).table()
     sql = "SELECT a.id, b.id, c.id FROM a, b, c WHERE a.k = b.k AND b.k = c.k"
     assert_same_bag(found, Oracle().answer(sql, tables))

@@ -139,6 +139,6 @@ def test_every_policy_at_every_batch_size(policy: str, batch_rows: int, oracle: 
 def test_the_local_host(chunk: int, interleave: bool, oracle: Oracle) -> None:
     for seed in seeds(chunk, first=700_000):
         case, expected = oracle.bounded(make_case(seed))
-        options = Options(batch_rows=3, check_invariants=True)
+        options = Options(batch_rows=3)
         found = local.run(case.query, case.tables, options, interleave=interleave).table()
         assert_same_bag(found, expected, case)

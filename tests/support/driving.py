@@ -52,7 +52,6 @@ def random_options(rng: random.Random, **given: Any) -> Options:
         "batch_rows": rng.choice(BATCH_ROWS),
         "reoptimize_every": rng.choice((1, 5, 65_536)),
         "seed": rng.randrange(1 << 30),
-        "check_invariants": True,
     }
     return Options(**settings | given)
 

@@ -89,7 +89,7 @@ def answer(
     **settings: Any,
 ) -> pa.Table:
     """The answer when all tables are pushed, in turns of `rows` rows, before anyone polls."""
-    eddy = Eddy(query, options or Options(check_invariants=True), **settings)
+    eddy = Eddy(query, options, **settings)
     waiting = {name: batches(table, rows) for name, table in tables.items()}
     while any(waiting.values()):
         for name, pieces in waiting.items():

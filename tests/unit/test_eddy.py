@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from dataclasses import replace
 
@@ -210,7 +211,7 @@ def test_more_key_sets_than_indexes() -> None:
     wanted = pa.table({f"s{i}_id": list(column) for i, column in enumerate(columns)})
     # Routed at random, every set of s's gets together before it probes h, with as many columns.
     for seed in range(10):
-        options = Options(policy="random", seed=seed, batch_rows=2, check_invariants=True)
+        options = Options(policy="random", seed=seed, batch_rows=2)
         assert_same_bag(answer(query, tables, options), wanted, f"seed {seed}")
 
 
@@ -379,10 +380,10 @@ def test_tuples_kept_by_joins_count_in_the_memory_budget() -> None:
     unlimited = Options(state="joins", policy="static", order=order)
     assert answer(query, tables, unlimited).num_rows == 0
     eddy = Eddy(query, replace(unlimited, memory="200KB"))
+    for name in "cab":
+        eddy.push(name, batches(tables[name])[0])
     with pytest.raises(MemoryBudgetError, match="split the query"):
-        for name in "cab":
-            eddy.push(name, batches(tables[name])[0])
-            drained(eddy)
+        drained(eddy)
 
 
 def test_a_budget_that_suffices_changes_nothing() -> None:
@@ -405,7 +406,7 @@ def test_order_must_name_every_module_but_the_driver() -> None:
         Eddy(query, Options(policy="static", order=("b", select)))
     with pytest.raises(OptionError, match="does not say when to visit module 'select:"):
         Eddy(query, Options(policy="static", order=("a", "b", "c")))
-    with pytest.raises(OptionError, match="'a', which is no module of this query.*join:a-b"):
+    with pytest.raises(OptionError, match=r"'a', which is no module of this query.*join:a-b"):
         Eddy(QUERY, Options(policy="static", state="joins", order=("a", "b")))
 
 
@@ -447,6 +448,33 @@ def test_threads_pause_while_results_are_unread() -> None:
     assert n_rows == 4 * 1000 * 1000
     assert 0 < most_ready <= 64 + 2, "each of the two threads may finish what it is at"
     assert eddy.is_done
+
+
+def test_a_sink_may_ask_for_progress_on_any_thread() -> None:
+    class Asking:
+        def __init__(self) -> None:
+            self.n_probes: list[int] = []
+            self.threads: set[str] = set()
+
+        def emit(self, event: object) -> None:
+            if isinstance(event, Routed):
+                self.n_probes.append(eddy.progress().n_probes)
+                self.threads.add(threading.current_thread().name)
+                time.sleep(0.001)
+
+    sink = Asking()
+    rows = {name: pa.table({"k": [i % 7 for i in range(70)]}) for name in "abcd"}
+    query = make_query(rows, ["a.k = b.k", "a.k = c.k", "a.k = d.k"], output=[])
+    eddy = Eddy(query, Options(policy="random", threads=2, batch_rows=10), events=sink)
+    for name in "bcda":
+        eddy.push(name, batches(rows[name])[0])
+        eddy.end(name)
+    n_rows = 0
+    while (found := eddy.poll()) is not None:
+        n_rows += found.num_rows
+    assert n_rows == 7 * 10**4
+    assert len(sink.threads) == 2
+    assert max(sink.n_probes) <= eddy.progress().n_probes
 
 
 def test_closing_an_eddy_whose_threads_paused() -> None:

@@ -244,7 +244,7 @@ def test_sql_leaves_tables_alone_that_it_does_not_read() -> None:
     tables = {**TABLES, "other": untouched()}
     assert_same_bag(local.sql(SQL, tables), expected())
     assert "stem:small" in local.explain(SQL, tables)
-    with pytest.raises(EddiesError, match="othr.*other"):
+    with pytest.raises(EddiesError, match=r"othr.*other"):
         local.sql("SELECT 1 AS c FROM othr", tables)
 
 

@@ -38,7 +38,7 @@ def test_a_paused_band_probe_sees_its_rows_while_the_index_takes_in_newer_ones(s
             Filter(Call("lt", (col("b.x"), col("t2.x")))),
         ),
     )
-    eddy = Eddy(query, Options(batch_rows=8, seed=seed, check_invariants=True))
+    eddy = Eddy(query, Options(batch_rows=8, seed=seed))
     found = []
     pieces = [("t", p) for p in batches(tables["t"], 7)] + [
         ("b", p) for p in batches(tables["b"], 5)

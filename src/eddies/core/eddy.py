@@ -200,6 +200,7 @@ class Eddy:
     def push(self, source: str, batch: pa.RecordBatch) -> None:
         """Rows of a relation have arrived. `source` names the relation, or one of its roles.
 
+        The batch's buffers are kept, not copied: whoever made it must not write into them again.
         A batch that cannot be taken in fails the whole eddy: see `poll`.
         """
         relation = self._relation(source)

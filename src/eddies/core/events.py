@@ -86,6 +86,10 @@ Event = Built | Indexed | Routed | Reoptimized | SourceEnded | Finished
 
 
 class EventSink(Protocol):
-    """Receives events in the order they happen, on the eddy's thread."""
+    """Receives events, on the thread where they happen and before that thread goes on.
+
+    With `Options(threads=...)` above one, they come from several threads, each in its own order and
+    possibly at the same time: a sink must be safe for that. What it raises fails the query.
+    """
 
     def emit(self, event: Event) -> None: ...

@@ -50,7 +50,8 @@ class Options:
     policy            who routes; see `eddies.core.policies`.
     order             module names, for policy="static": earlier is preferred.
     state             what joins keep: "stems" (base rows), "joins" (EddyJoins: intermediate results
-                      inside symmetric hash joins, acyclic queries only), "auto" = "stems".
+                      inside symmetric hash joins along a spanning tree of the query; what closes a
+                      cycle is checked on the matches), "auto" = "stems".
     memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
                       Counted are stored rows, indexes and tuples in joins; not counted are answers of
                       expensive predicates (a byte a stored row), groups of an aggregation, batches
@@ -63,7 +64,6 @@ class Options:
     threads           threads that probe when every source but the last is complete, if that one plays
                       one role; otherwise, one does everything. Not with state="joins".
     seed              of every random choice.
-    check_invariants  test what is too dear to test always.
     """
 
     policy: str = "auto"
@@ -74,7 +74,6 @@ class Options:
     reoptimize_every: int | None = None
     threads: int = 1
     seed: int = 0
-    check_invariants: bool = False
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

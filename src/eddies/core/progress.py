@@ -57,6 +57,11 @@ class Progress:
         return sum(share.ns for share in self.routes)
 
 
+def _n_bytes(stem: SteM) -> int:
+    with stem.lock:  # nobody makes or extends an index meanwhile
+        return stem.n_bytes
+
+
 def report_progress(
     graph: Graph,
     stems: Sequence[SteM],
@@ -64,10 +69,12 @@ def report_progress(
     n_arrived: Sequence[int],
     ended: Sequence[bool],
 ) -> Progress:
-    """Read the counters of an eddy."""
+    """Read the counters of an eddy, which other threads may be changing: each is right by itself, but
+    they may be of slightly different moments.
+    """
     sources = tuple(
         SourceProgress(
-            relation.name, n_arrived[i], stems[i].store.n_rows, ended[i], stems[i].n_bytes
+            relation.name, n_arrived[i], stems[i].store.n_rows, ended[i], _n_bytes(stems[i])
         )
         for i, relation in enumerate(graph.relations)
     )

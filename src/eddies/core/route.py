@@ -80,5 +80,5 @@ class RouteTable:
         route.is_expanded = True
 
     def routes(self) -> list[Route]:
-        """All routes that were taken so far."""
-        return [route for route in self._routes.values() if route.is_expanded]
+        """All routes that were taken so far. Other threads may add some meanwhile."""
+        return [route for route in list(self._routes.values()) if route.is_expanded]
