@@ -129,10 +129,11 @@ class LocalRun:
 
     def _deliver_ahead(self, waiting: list[str]) -> None:
         """Give several threads something to share: push what else is due, up to a limit, and as long
-        as sources deliver it quickly.
+        as sources deliver it quickly. Only of the last source: what must be stored is routed by one
+        thread, and is best routed at once.
         """
         until_ns = self._now_ns() + _LONG_NS
-        while waiting and self._has_room() and (now_ns := self._now_ns()) < until_ns:
+        while len(waiting) == 1 and self._has_room() and (now_ns := self._now_ns()) < until_ns:
             name = self._next_due(waiting, now_ns)
             if name is None:
                 return
