@@ -25,7 +25,7 @@ from eddies.core.kernels.lines import (
     skip_newer,
 )
 from eddies.core.state.buffers import SHELF
-from eddies.core.state.columns import Ids, Words
+from eddies.core.state.columns import FixedColumn, Ids, Words
 from eddies.core.state.keys import key_words
 from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.rows import RowStore
@@ -171,10 +171,18 @@ class HashIndex:
         found = probe(looked_up, self._table, scratch.homes, scratch.leftovers, positions, links)
         if worth_a_look is not None:
             positions[:found] = worth_a_look[1][positions[:found]]
-        self._filter.saw(words.shape[0], found, self._table, self.n_keys)
+        if self._filter.saw(words.shape[0], found, self._table):
+            self._filter.make(self.n_keys, self._table, self._words_at_hand())
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)
+
+    def _words_at_hand(self) -> Words | None:
+        """The words of all rows, if the store holds them as they are."""
+        column = self._store.column(self.columns[0])
+        if len(self.columns) > 1 or not isinstance(column, FixedColumn):
+            return None
+        return column.words(None, 0, self.n_rows) if column.words_are_values else None
 
     def resume(self, pending: PendingChains, scratch: Scratch) -> tuple[int, PendingChains | None]:
         """The next matches of a paused probe."""

@@ -45,31 +45,38 @@ class MissFilter:
         n = may_contain(words, bloom, scratch.passed_positions, scratch.passed_words)
         return scratch.passed_words[:n], scratch.passed_positions[:n]
 
-    def saw(self, n_words: int, n_hits: int, table: Words, n_keys: int) -> None:
-        """`n_hits` of `n_words` keys were found in `table`, which holds `n_keys` keys."""
+    def saw(self, n_words: int, n_hits: int, table: Words) -> bool:
+        """`n_hits` of `n_words` keys were found in `table`. Whether a filter should now be made."""
         self._n_seen += n_words
         self._n_hits += n_hits
         if self._n_seen < _JUDGE_ROWS:
-            return
+            return False
         rate = self._n_hits / self._n_seen
         self._n_seen = self._n_hits = 0
         if rate > _DROP_ABOVE:
             self._bloom = None
-        elif self._bloom is None and rate < _MAKE_BELOW and table.nbytes >= _SMALLEST_TABLE_BYTES:
-            self._bloom = _make(table, n_keys)
+        is_wanted = rate < _MAKE_BELOW and table.nbytes >= _SMALLEST_TABLE_BYTES
+        return self._bloom is None and is_wanted
+
+    def make(self, n_keys: int, table: Words, words: Words | None) -> None:
+        """Make the filter of `table`, or of `words` when they are at hand: that is cheaper."""
+        bloom = _empty(n_keys)
+        if words is None:
+            add_table(table, bloom)
+        else:
+            add_words(words, bloom)
+        self._bloom = bloom
 
     def entered(self, words: Words, table: Words, n_keys: int) -> None:
         """`words` were entered into `table`, which now holds `n_keys`."""
         if self._bloom is None:
             return
         if n_keys > 2 * _KEYS_PER_WORD * len(self._bloom):
-            self._bloom = _make(table, n_keys)
+            self.make(n_keys, table, None)
         else:
             add_words(words, self._bloom)
 
 
-def _make(table: Words, n_keys: int) -> Words:
+def _empty(n_keys: int) -> Words:
     n_words = 1 << max(1, (n_keys // _KEYS_PER_WORD).bit_length())
-    bloom = np.zeros(n_words, dtype=np.uint64)
-    add_table(table, bloom)
-    return bloom
+    return np.zeros(n_words, dtype=np.uint64)
