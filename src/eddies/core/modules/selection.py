@@ -1,8 +1,9 @@
 """Selection module: one expensive predicate that the eddy orders among the others (OV-2, SteM-4).
 
 A predicate over one source is evaluated at most once for each stored row, however many joined tuples
-contain the row: its answers are remembered beside the rows. Predicates over several sources are
-evaluated on every tuple that comes.
+contain the row: its answers are remembered beside the rows. (Two threads that meet a row at the same
+time may both evaluate it, so a function must allow that.) Predicates over several sources are evaluated
+on every tuple that comes.
 """
 
 from __future__ import annotations

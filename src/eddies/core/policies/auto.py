@@ -90,7 +90,8 @@ class AutoPolicy:
     that never ran here, the oldest first, on slices of `SLICE_ROWS` rows; all candidates of a fork
     when one of them suddenly behaves differently.
     Exploration costs: `EXPLORED_SHARE` of the measured time plus `LOAN_NS` once per query, and the
-    trials of each module: 1057 rows if it is quick, two rows if it is not.
+    trials of each module: 1024 rows for a probe, up to 1057 for a selection, a few rows if it is
+    slow. Trials are not paid from the account.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice.
