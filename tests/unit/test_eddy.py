@@ -376,7 +376,7 @@ def test_tuples_kept_by_joins_count_in_the_memory_budget() -> None:
         "c": pa.table({"y": [2]}),
     }
     query = make_query(tables, ["a.x = b.x", "b.y = c.y"])
-    order = tuple(join.name for join in Eddy(query, Options(state="joins")).joins)
+    order = tuple(Eddy(query, Options(state="joins")).mode.module_names())
     unlimited = Options(state="joins", policy="static", order=order)
     assert answer(query, tables, unlimited).num_rows == 0
     eddy = Eddy(query, replace(unlimited, memory="200KB"))

@@ -28,33 +28,30 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from eddies.core.batch import Origin, RoutedBatch
+from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock, RealClock
-from eddies.core.constraints import Move, is_result, legal_joins, legal_moves, may_skip_build
+from eddies.core.constraints import is_result
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
-from eddies.core.exactly_once import EarlierOnly, StampRule, can_match
+from eddies.core.exactly_once import EarlierOnly, StampRule
 from eddies.core.graph import make_graph
-from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
-from eddies.core.module import Module, Step
-from eddies.core.modules.eddy_join import EddyJoin, JoinStep
-from eddies.core.modules.selection import Select
-from eddies.core.modules.stem import Probe, SteM
+from eddies.core.module import Step
+from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.output import Output
 from eddies.core.policies import make_policy
-from eddies.core.policies.base import Candidate, Fork, RoutingPolicy
+from eddies.core.policies.base import Fork, RoutingPolicy
 from eddies.core.policies.static import check_order
 from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
 from eddies.core.regret import RegretLog, RegretRouter
 from eddies.core.route import Route, RouteTable
 from eddies.core.router import Router
-from eddies.core.state.rows import Block, RowStore
+from eddies.core.state.rows import Block
+from eddies.core.state_modes import make_state_mode
 from eddies.errors import MemoryBudgetError, OptionError, SourceError
 
 __all__ = ["Eddy"]
@@ -98,14 +95,12 @@ class Eddy:
         self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
         expected = expected_rows or {}
         self.stems = [SteM(r, expected.get(r.name, 0)) for r in self.graph.relations]
-        self._stores = [stem.store for stem in self.stems]
-        self._tree = make_join_tree(self.graph) if self.options.state == "joins" else None
-        self.joins = [EddyJoin(self.graph, e) for e in self._tree.edges] if self._tree else []
-        self.modules: list[Module] = [*self.stems, *self.joins]
+        self.mode = make_state_mode(self.options, self.graph, self.stems, self._stamps)
+        self.mode.check(self.options.threads)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
         self._n_arrived = [0] * len(self.graph.relations)
-        self._skips_build = self._find_skips()
+        self._skips_build = self.mode.skips_build(self._ended)
         self._piece_rows = self.options.batch_rows
         if self.options.reoptimize_every is not None:
             self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
@@ -125,12 +120,9 @@ class Eddy:
         options = self.options
         if policy is not None and options.threads > 1:
             raise OptionError("a policy object serves one thread; give its name in Options instead")
-        if options.threads > 1 and self._tree is not None:
-            raise OptionError(
-                f"threads={options.threads} with state='joins': joins store whatever goes through "
-                "them, so one thread must do it; use threads=1, or state='stems'"
-            )
-        if self._regret is not None and (options.threads > 1 or self._tree is not None):
+        if self._regret is not None and (
+            options.threads > 1 or options.state not in ("auto", "stems")
+        ):
             raise OptionError("regret is measured with one thread and state='stems'")
         self._check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
@@ -141,59 +133,32 @@ class Eddy:
             return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)
         return Router(table, policy, self._clock, collect, *sizes, self._events)
 
-    def _find_skips(self) -> list[bool]:
-        """For each relation whether its batches need not be stored any more."""
-        return [
-            self._tree is None and may_skip_build(self.graph, number, self._ended)
-            for number in range(len(self.graph.relations))
-        ]
-
     def _check_order(self, order: tuple[str, ...]) -> None:
         """Every module must be named, except one source: the one whose rows drive."""
         if not order:
             return
-        sources = [] if self._tree else [f"stem:{role.name}" for role in self.graph.roles]
-        unnamed = [s for s in sources if s not in order and s.removeprefix("stem:") not in order]
-        if len(unnamed) == 1:
-            sources.remove(unnamed[0])
-        joins = [join.name for join in self.joins]
-        check_order(order, [*sources, *joins, *(o.name for o in self.graph.optionals)])
+        names = self.mode.module_names()
+        unnamed = [n for n in names if n not in order and n.removeprefix("stem:") not in order]
+        if len(unnamed) == 1 and unnamed[0].startswith("stem:"):
+            names.remove(unnamed[0])
+        check_order(order, [*names, *(o.name for o in self.graph.optionals)])
 
     def _expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
         """The legal steps of a route: constraints decide which, this only makes them."""
         signature = route.signature
         if is_result(self.graph, signature):
             return None, []
-        if self._tree is not None:
-            moves = legal_joins(self.graph, self._tree, signature)
-        else:
-            moves = legal_moves(self.graph, signature)
+        moves = self.mode.moves(signature)
         steps: list[Step] = []
         candidates = []
         for move in moves:
-            step, candidate = self._step(move, signature, table)
+            step, candidate = self.mode.step(move, signature, table)
             steps.append(step)
             candidates.append(candidate)
         leads_to = tuple(move.after(signature) for move in moves)
         fork = Fork(table.n_forks, signature, tuple(candidates), leads_to)
         table.n_forks += 1
         return fork, steps
-
-    def _step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
-        """A move as something to run, and as a policy sees it. Numbers of modules: sources (or
-        joins) first, optional predicates after them.
-        """
-        n_first = len(self.graph.roles)
-        if move.optional >= 0:
-            select = Select(self.graph, move.optional, table.route(move.after(signature)))
-            return select, Candidate(n_first + move.optional, select.name, "select")
-        if self._tree is not None:
-            join = JoinStep(self.graph, self._tree, self.joins[move.join], signature, table)
-            return join, Candidate(move.join, join.name, "probe")
-        stem = self.stems[self.graph.roles[move.target].relation]
-        to = table.route(move.after(signature))
-        probe = Probe(self.graph, stem, move.target, signature, to)
-        return probe, Candidate(move.target, probe.name, "probe", move.cross)
 
     # The public verbs
 
@@ -229,7 +194,8 @@ class Eddy:
         relation = self._relation(source)
         self._check_open(relation)
         self._ended[relation] = True
-        self._skips_build = self._find_skips()
+        self._skips_build = self.mode.skips_build(self._ended)
+        self.mode.end(relation)
         if self._events is not None:
             name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
             self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
@@ -257,7 +223,7 @@ class Eddy:
         while not output.has_ready:
             if self._go_on():
                 continue
-            if not self._is_finished and all(self._ended):
+            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
                 self._finish()
                 continue
             output.flush()
@@ -274,8 +240,9 @@ class Eddy:
 
     @property
     def n_in_flight(self) -> int:
-        """Batches waiting, under way, or paused: zero at the end."""
-        return len(self._waiting) + sum(router.n_in_flight for router in self._routers)
+        """Batches waiting, under way, paused, or pending in state: zero at the end."""
+        under_way = sum(router.n_in_flight for router in self._routers)
+        return len(self._waiting) + under_way + self.mode.n_pending
 
     def progress(self) -> Progress:
         """A snapshot of rows, routes and memory."""
@@ -283,11 +250,11 @@ class Eddy:
 
     def memory(self) -> dict[str, int]:
         """Bytes of state by module. While a thread makes an index, waits for it."""
-        sizes = {}
+        stems = {}
         for stem in self.stems:
             with stem.lock:
-                sizes[stem.name] = stem.n_bytes
-        return sizes | {join.name: join.n_bytes for join in self.joins}
+                stems[stem.name] = stem.n_bytes
+        return {m.name: m.n_bytes for m in self.mode.modules if m.name not in stems} | stems
 
     def close(self) -> None:
         """Stop working and give memory back. Afterwards `push`, `end` and `poll` raise.
@@ -299,7 +266,7 @@ class Eddy:
         self._waiting.clear()
         for router in self._routers:
             router.drop()
-        for module in self.modules:
+        for module in self.mode.modules:
             module.release()
 
     # In
@@ -327,13 +294,9 @@ class Eddy:
         block = self._admit(relation, piece, stored=True)
         if block.n_rows == 0:
             return
-        before = [store.n_rows for store in self._stores]
-        self.stems[relation].build(block)
+        batches = list(self.mode.take_in(relation, block))
         self._check_budget()
-        after = [store.n_rows for store in self._stores]
-        for source_id in self.graph.relations[relation].roles:
-            limits = self._stamps.limits(self.graph, source_id, before, after)
-            self._enqueue(source_id, block, limits, before[relation])
+        self._waiting.extend(batches)
 
     def _admit(self, relation: int, piece: pa.RecordBatch, *, stored: bool) -> Block:
         block = self._entries[relation].admit(piece)
@@ -343,40 +306,9 @@ class Eddy:
             self._events.emit(Built(now, name, piece.num_rows, block.n_rows, stored))
         return block
 
-    def _enqueue(self, source_id: int, block: Block, limits: tuple[int, ...], first: int) -> None:
-        if self._tree is None and not can_match(limits, source_id):
-            return
-        flag = self.graph.roles[source_id].flag
-        rows = None
-        if flag is not None:
-            rows = np.flatnonzero(block.column(flag).words(None)).astype(np.int32)
-            if rows.shape[0] == 0:
-                return
-        batch = self._driver(source_id, block, limits, first)
-        if rows is not None and rows.shape[0] < block.n_rows:
-            batch.ids[source_id] = rows
-            batch.n_rows = rows.shape[0]
-        if self._tree is not None:
-            # Joins keep tuples beyond the life of the block: address rows by their stored ids.
-            local = np.arange(block.n_rows, dtype=np.int32) if rows is None else rows
-            batch.ids[source_id] = local + np.int32(first)
-            batch.origin.places = [self._stores[role.relation] for role in self.graph.roles]
-            batch.origin.first_row = -1
-        self._waiting.append(batch)
-
-    def _driver(
-        self, source_id: int, block: Block, limits: tuple[int, ...], first_row: int
-    ) -> RoutedBatch:
-        """A base batch, not yet on any route (routers set that: each has a table of its own)."""
-        places: list[Block | RowStore] = [self._stores[r.relation] for r in self.graph.roles]
-        home = self._stores[self.graph.roles[source_id].relation]
-        places[source_id] = block
-        origin = Origin(source_id, places, limits, first_row, home, self._source_ids)
-        return RoutedBatch(_NOWHERE, origin, [None] * len(self.graph.roles), block.n_rows)
-
     def _check_growth(self, router: Router) -> None:
         """The budget at a safe point: indexes are made when a probe needs them, after building."""
-        if router.has_indexed or self._tree is not None:
+        if router.has_indexed or self.mode.stores_on_the_way:
             router.has_indexed = False
             self._check_budget()
 
@@ -402,7 +334,7 @@ class Eddy:
             return True
         router, output, waiting = self._routers[0], self.output, self._waiting
         limited = self._budget_bytes is not None
-        inserts = limited and self._tree is not None  # joins store in the middle of a route, too
+        inserts = limited and self.mode.stores_on_the_way
         while True:
             while router.step():
                 if inserts:
@@ -411,8 +343,13 @@ class Eddy:
                     return True
             if limited:
                 self._check_growth(router)
+            self.mode.at_safe_point()
             if not waiting:
-                return False
+                resumed = self.mode.resume()
+                if resumed is None:
+                    return False
+                self._begin(router, resumed.batch, resumed.signature)
+                continue
             if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in waiting):
                 self._spread()
                 return True
@@ -426,7 +363,9 @@ class Eddy:
                 return
         else:
             batch = waiting
-        signature = Signature(1 << batch.origin.driver)
+        self._begin(router, batch, Signature(1 << batch.origin.driver))
+
+    def _begin(self, router: Router, batch: RoutedBatch, signature: Signature) -> None:
         batch.route = router.table.route(signature)
         router.start(batch)
 
@@ -434,12 +373,7 @@ class Eddy:
         block = self._admit(waiting.relation, waiting.batch, stored=False)
         if block.n_rows == 0:
             return None
-        lengths = [store.n_rows for store in self._stores]
-        source_id = self.graph.relations[waiting.relation].roles[0]
-        limits = self._stamps.limits(self.graph, source_id, lengths, lengths)
-        if not can_match(limits, source_id):
-            return None
-        return self._driver(source_id, block, limits, -1)
+        return self.mode.drive(waiting.relation, block)
 
     def _spread(self) -> None:
         """Give everything that waits to all routers; nothing is stored any more, so they may share."""
@@ -497,10 +431,7 @@ class Eddy:
         self.output.finish()
         self._shut_pool()
         self._is_finished = True
-        for module in self.modules:
+        for module in self.mode.modules:
             module.release()
         if self._events is not None:
             self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))
-
-
-_NOWHERE = Route(Signature(0))

@@ -1,0 +1,84 @@
+"""state="stems": base rows only. Nothing kept depends on how batches were routed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.constraints import Move, legal_moves, may_skip_build
+from eddies.core.exactly_once import StampRule, can_match
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature
+from eddies.core.module import Module, Step
+from eddies.core.modules.stem import Probe, SteM
+from eddies.core.policies.base import Candidate
+from eddies.core.route import RouteTable
+from eddies.core.state.rows import Block
+from eddies.core.state_modes.base import BaseBatches, Resumed, select_step
+
+__all__ = ["StemsMode"]
+
+
+class StemsMode:
+    """Every relation has a SteM; batches probe the SteMs of the sources they lack."""
+
+    stores_on_the_way = False
+    n_pending = 0
+
+    def __init__(self, graph: Graph, stems: Sequence[SteM], stamps: StampRule) -> None:
+        self._graph = graph
+        self._stems = stems
+        self._stamps = stamps
+        self._base = BaseBatches(graph, stems)
+        self.modules: list[Module] = list(stems)
+
+    def check(self, n_threads: int) -> None:
+        pass
+
+    def module_names(self) -> list[str]:
+        return [f"stem:{role.name}" for role in self._graph.roles]
+
+    def skips_build(self, ended: Sequence[bool]) -> list[bool]:
+        numbers = range(len(self._graph.relations))
+        return [may_skip_build(self._graph, number, ended) for number in numbers]
+
+    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+        before = self._base.lengths()
+        self._stems[relation].build(block)
+        after = self._base.lengths()
+        for source_id in self._graph.relations[relation].roles:
+            limits = self._stamps.limits(self._graph, source_id, before, after)
+            if not can_match(limits, source_id):
+                continue
+            rows = self._base.wanted(source_id, block)
+            batch = self._base.batch(source_id, block, limits, before[relation], rows)
+            if batch.n_rows:
+                yield batch
+
+    def drive(self, relation: int, block: Block) -> RoutedBatch | None:
+        lengths = self._base.lengths()
+        source_id = self._graph.relations[relation].roles[0]
+        limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        if not can_match(limits, source_id):
+            return None
+        return self._base.batch(source_id, block, limits, -1)
+
+    def moves(self, signature: Signature) -> tuple[Move, ...]:
+        return legal_moves(self._graph, signature)
+
+    def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
+        if move.optional >= 0:
+            return select_step(self._graph, move, signature, table)
+        stem = self._stems[self._graph.roles[move.target].relation]
+        to = table.route(move.after(signature))
+        probe = Probe(self._graph, stem, move.target, signature, to)
+        return probe, Candidate(move.target, probe.name, "probe", move.cross)
+
+    def end(self, relation: int) -> None:
+        pass
+
+    def at_safe_point(self) -> None:
+        pass
+
+    def resume(self) -> Resumed | None:
+        return None
