@@ -16,15 +16,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from eddies import errors
     from eddies.core.options import Options
+    from eddies.sources import read
     from eddies.spark.session import session
 
 __all__ = [
     "Options",
     "__version__",
     "errors",
+    "read",
     "session",
 ]
 
+_MODULES = {
+    "errors": "eddies.errors",
+    "read": "eddies.sources.read",
+}
 _MODULE_BY_NAME = {
     "Options": "eddies.core.options",
     "session": "eddies.spark.session",
@@ -36,8 +42,8 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("eddies")
-    if name == "errors":
-        return import_module("eddies.errors")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module 'eddies' has no attribute {name!r}")
     exported: object = getattr(import_module(_MODULE_BY_NAME[name]), name)
