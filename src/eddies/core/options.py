@@ -64,6 +64,9 @@ class Options:
     threads           threads that probe when every source but the last is complete, if that one plays
                       one role; otherwise, one does everything. Not with state="joins".
     seed              of every random choice.
+    cells             how many eddies share one join on Spark; None: from the sizes of the inputs.
+    trace_dir         folder in which every eddy on Spark leaves what it did; None: nowhere. All
+                      executors and the driver must see it.
     """
 
     policy: str = "auto"
@@ -74,6 +77,8 @@ class Options:
     reoptimize_every: int | None = None
     threads: int = 1
     seed: int = 0
+    cells: int | None = None
+    trace_dir: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -84,9 +89,9 @@ class Options:
             raise OptionError("policy='static' needs order=(...): module names, first one first")
         if self.state not in ("auto", "stems", "joins"):
             raise OptionError(f"unknown state {self.state!r}; choose auto, stems or joins")
-        for name in ("batch_rows", "reoptimize_every", "threads"):
+        for name in ("batch_rows", "reoptimize_every", "threads", "cells"):
             value = getattr(self, name)
-            if name == "reoptimize_every" and value is None:
+            if name in ("reoptimize_every", "cells") and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
