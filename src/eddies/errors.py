@@ -9,6 +9,8 @@ __all__ = [
     "OptionError",
     "PlanError",
     "SourceError",
+    "SpillError",
+    "StateError",
     "TypeMismatchError",
     "UnknownNameError",
     "UnsupportedError",
@@ -49,3 +51,11 @@ class SourceError(EddiesError):
 
 class MemoryBudgetError(EddiesError):
     """The state of a query does not fit into what it may use."""
+
+
+class SpillError(EddiesError):
+    """Rows could not be written to the spill directory, or did not come back as they were."""
+
+
+class StateError(EddiesError):
+    """Join state cannot be rewritten as asked; nothing was changed."""

@@ -16,7 +16,8 @@ DEFAULT_BATCH_ROWS = (
 )
 MAX_BATCH_ROWS = 1 << 20
 
-StateMode = Literal["auto", "stems", "joins"]
+StateMode = Literal["auto", "stems", "joins", "static"]
+STATES = ("auto", "stems", "joins", "static")
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -67,6 +68,9 @@ class Options:
     cells             how many eddies share one join on Spark; None: from the sizes of the inputs.
     trace_dir         folder in which every eddy on Spark leaves what it did; None: nowhere. All
                       executors and the driver must see it.
+    spill_dir         where rows go that do not fit into `memory`; None: the system's temporary
+                      directory. Each eddy makes a directory of its own there and removes it.
+    flush_size        share of `memory` that one flush makes free, above 0 and at most 1.
     """
 
     policy: str = "auto"
@@ -79,6 +83,8 @@ class Options:
     seed: int = 0
     cells: int | None = None
     trace_dir: str | None = None
+    spill_dir: str | None = None
+    flush_size: float = 0.2
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -87,8 +93,8 @@ class Options:
             )
         if self.policy == "static" and not self.order:
             raise OptionError("policy='static' needs order=(...): module names, first one first")
-        if self.state not in ("auto", "stems", "joins"):
-            raise OptionError(f"unknown state {self.state!r}; choose auto, stems or joins")
+        if self.state not in STATES:
+            raise OptionError(f"unknown state {self.state!r}; choose one of {', '.join(STATES)}")
         for name in ("batch_rows", "reoptimize_every", "threads", "cells"):
             value = getattr(self, name)
             if name in ("reoptimize_every", "cells") and value is None:
@@ -99,6 +105,8 @@ class Options:
             raise OptionError(f"batch_rows must be at most {MAX_BATCH_ROWS}, not {self.batch_rows}")
         if self.memory is not None:
             parse_bytes(self.memory)
+        if not 0 < self.flush_size <= 1:
+            raise OptionError(f"flush_size must be above 0 and at most 1, not {self.flush_size!r}")
 
     @property
     def memory_bytes(self) -> int | None:

@@ -207,7 +207,7 @@ class QueuedRun:
         self.joins: list[EddyJoin] = []
         if state_in_joins:
             self._tree = self._scanned_tree()
-            self.joins = [EddyJoin(self.graph, edge) for edge in self._tree.edges]
+            self.joins = [EddyJoin(self.graph, edge, self._stores) for edge in self._tree.edges]
         self._servers = {name: _Server(name, service) for name, service in services.items()}
         self._table = RouteTable(self._expand)
         self._ways: dict[Signature, _Way] = {}

@@ -10,6 +10,8 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.joins import JoinsMode
+from eddies.core.state_modes.spilling import SpillingStems
+from eddies.core.state_modes.static import StaticMode
 from eddies.core.state_modes.stems import StemsMode
 
 __all__ = ["StateMode", "make_state_mode"]
@@ -21,4 +23,8 @@ def make_state_mode(
     """The mode that `options` ask for."""
     if options.state == "joins":
         return JoinsMode(graph, stems, stamps)
+    if options.state == "static":
+        return StaticMode(graph, stems, stamps, options.order)
+    if options.memory is not None:
+        return SpillingStems(graph, stems, stamps, options)
     return StemsMode(graph, stems, stamps)

@@ -11,20 +11,26 @@ from eddies.core.graph import Graph
 from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
-from eddies.core.modules.eddy_join import EddyJoin, JoinStep
+from eddies.core.modules.eddy_join import JoinStep
 from eddies.core.modules.stem import SteM
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
+from eddies.core.stairs.operations import Stairs
 from eddies.core.state.rows import Block
-from eddies.core.state_modes.base import BaseBatches, Resumed, select_step
+from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 from eddies.errors import OptionError
 
 __all__ = ["JoinsMode"]
 
 
-class JoinsMode:
-    """The original eddy's architecture. SteMs hold the rows; the joins hold tuples of row ids."""
+class JoinsMode(StateMode):
+    """The original eddy's architecture: two STAIRs a join, never rewritten.
 
+    SteMs hold the rows; the STAIRs hold tuples of row ids. A source with one join only keeps all its
+    rows there, so its STAIR is a view of the SteM.
+    """
+
+    name = "joins"
     stores_on_the_way = True
     n_pending = 0
 
@@ -34,13 +40,29 @@ class JoinsMode:
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self.tree = make_join_tree(graph)
-        self.joins = [EddyJoin(graph, edge) for edge in self.tree.edges]
+        self.stairs = Stairs(graph, self.tree, stems)
+        self.joins = self.stairs.joins
         self.modules: list[Module] = [*stems, *self.joins]
+        self._show_leaves()
+        self._sides = {id(stair): self.stairs.side(stair) for stair in self.stairs.all_stairs()}
+        self._ended = [False] * len(graph.relations)
+        self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
+        self._closed = 0  # sources that are complete, as a mask
+
+    def _show_leaves(self) -> None:
+        n_joins = [0] * len(self._graph.roles)
+        for edge in self.tree.edges:
+            n_joins[edge.left] += 1
+            n_joins[edge.right] += 1
+        for stair in self.stairs.all_stairs():
+            has_predicate = any(o.mask >> stair.source & 1 for o in self._graph.optionals)
+            if n_joins[stair.source] == 1 and not has_predicate:
+                self.stairs.demote_to_rows(stair)
 
     def check(self, n_threads: int) -> None:
         if n_threads > 1:
             raise OptionError(
-                f"threads={n_threads} with state='joins': joins store whatever goes through "
+                f"threads={n_threads} with state='{self.name}': joins store whatever goes through "
                 "them, so one thread must do it; use threads=1, or state='stems'"
             )
 
@@ -59,6 +81,9 @@ class JoinsMode:
             rows = self._base.wanted(source_id, block)
             batch = self._base.stored_batch(source_id, block, limits, before[relation], rows)
             if batch.n_rows:
+                ids = batch.ids[source_id]
+                assert ids is not None
+                self._taken[source_id] = int(ids[-1]) + 1
                 yield batch
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
@@ -74,10 +99,28 @@ class JoinsMode:
         return join, Candidate(move.join, join.name, "probe")
 
     def end(self, relation: int) -> None:
-        pass
+        self._ended[relation] = True
 
     def at_safe_point(self) -> None:
-        pass
+        self._close()
+
+    def _close(self) -> None:
+        """STAIRs that nobody will probe any more need not keep anything."""
+        closed = self._closed
+        for role in self._graph.roles:
+            source = role.source_id
+            if (
+                self._ended[role.relation]
+                and self.stairs.history.routed[source] >= self._taken[source]
+            ):
+                closed |= 1 << source
+        if closed == self._closed:
+            return
+        self._closed = closed
+        for stair in self.stairs.all_stairs():
+            beyond = self._sides[id(self.stairs.dual(stair))]
+            if beyond & ~closed == 0:
+                stair.close()
 
     def resume(self) -> Resumed | None:
         return None

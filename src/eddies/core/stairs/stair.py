@@ -1,0 +1,354 @@
+"""STAIR: one side of one join, open to the eddy (Deshpande and Hellerstein 2004, section 3).
+
+A STAIR of source S at a join holds tuples that contain an S row, keyed by S's columns of that join. The
+STAIR on the other side of the join is its *dual*. A tuple routed to a join is inserted into the STAIR
+of its side and probes the dual, in one step (*Dual Routing Property*), so of two matching tuples the
+second finds the first. A symmetric hash join is two dual STAIRs; a SteM is a STAIR that holds its
+relation's rows and nothing else, which here is a *view* of the SteM itself.
+
+*Invariant A.* For every connected part C of the join tree and every joined tuple c of rows that have
+arrived: some part of c is stored in a STAIR on the border of C. So whoever comes finds what it needs.
+
+*Invariant B.* No STAIR holds two tuples that agree on all sources both contain. So nobody finds it
+twice. The paper enforces B after promotions and demotions; that is not enough (a tuple inserted later
+can be covered by one that was demoted before), so here it is enforced on every insertion. The rule:
+two tuples that violate B are replaced by their common part, which is connected because the join graph
+is a tree; {s, r·s} becomes {s}. Keeping the larger one would lose results.
+
+Without promotions and demotions B holds by itself: a new tuple contains the new row of its driver, and
+older tuples that lack the driver's source were all absorbed elsewhere. So the check begins with the
+first state operation on any STAIR (`History.is_rewritten`). Among tuples that contain the driver's
+source no two can agree, since the driver's row is new: a new batch is compared only with pools that
+lack its driver. While a batch is under way, a STAIR is only inserted into or only probed (the driver is
+on one side of the join), so replacing stored tuples disturbs no probe.
+
+Known limitation: B is kept by looking tuples up by row ids, so a STAIR with many signatures costs as
+many look-ups per inserted tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.batch import Ids
+from eddies.core.graph import Graph
+from eddies.core.join_tree import JoinEdge
+from eddies.core.lineage import Signature
+from eddies.core.modules.stem import SteM
+from eddies.core.stairs.pool import Pool
+from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
+from eddies.core.state.rows import RowStore
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["History", "Match", "Stair", "Tuples"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """Tuples of one signature: a vector of row ids for every source spanned."""
+
+    signature: Signature
+    ids: Mapping[int, Ids]
+
+    @property
+    def n_rows(self) -> int:
+        return int(next(iter(self.ids.values())).shape[0])
+
+    def picked(self, positions: Ids) -> Tuples:
+        """The tuples at `positions`."""
+        return Tuples(self.signature, {s: ids[positions] for s, ids in self.ids.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a probe found: positions of the probing tuples, and the stored tuples they met."""
+
+    positions: Ids
+    stored: Tuples
+
+
+class History:
+    """What all STAIRs of a query must know of the past.
+
+    `routed[source]` is how many rows of its relation have been routed: a view of a SteM shows no row
+    beyond, for rows that wait have not met anybody yet. `enforces=False` leaves Invariant B alone on
+    insertion, as the paper does; it is there to show what then goes wrong.
+    """
+
+    __slots__ = ("enforces", "is_rewritten", "routed")
+
+    def __init__(self, n_sources: int) -> None:
+        self.routed = [0] * n_sources
+        self.is_rewritten = False
+        self.enforces = True
+
+
+class Stair:
+    """The STAIR of `source` at the join `edge`."""
+
+    def __init__(
+        self, graph: Graph, edge: JoinEdge, source: int, store: RowStore, history: History
+    ) -> None:
+        side = 0 if source == edge.left else 1
+        self.edge = edge
+        self.source = source
+        self.columns = [key[side] for key in edge.keys]
+        role = graph.roles[source]
+        self.name = f"{role.name}.{'+'.join(self.columns)}"
+        self.n_inserted = 0  # tuples stored so far, wherever they are now
+        self.is_open = True
+        self.pools: dict[Signature, Pool] = {}
+        self._store = store
+        self._history = history
+        self._flag = role.flag
+        stored = graph.relation_of(source).stored
+        self._key_types = [stored.field(name).type for name in self.columns]
+        self._view: HashIndex | None = None
+        self._owns_view = False
+
+    # The verbs
+
+    def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
+        """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
+        if self._view is not None or not self.is_open:
+            return  # covered: every row of the source is here; or nobody will look
+        pool, rows = self._append(tuples)
+        if self._history.is_rewritten and self._history.enforces and len(self.pools) > 1:
+            lacking = [p for p in self.pools.values() if not p.signature.sources >> driver & 1]
+            self._enforce(pool, rows, lacking, scratch)
+
+    def put(self, tuples: Tuples, scratch: Scratch) -> None:
+        """Store tuples that come from other STAIRs: any of them may be covered already."""
+        self._history.is_rewritten = True
+        if self._view is not None or not self.is_open or tuples.n_rows == 0:
+            return
+        pool, rows = self._append(tuples)
+        self._enforce(pool, rows, list(self.pools.values()), scratch)
+
+    def probe(self, side: KeySide, scratch: Scratch) -> Iterator[Match]:
+        """Stored tuples with the keys of `side`, in pieces. `catch_up` must come before."""
+        words, valid = key_words(side)
+        chosen = None
+        if valid is not None and not valid.all():
+            chosen = np.flatnonzero(valid).astype(np.int32)
+            words = words[chosen]
+        if self._view is not None:
+            limit = self._history.routed[self.source]
+            base = Signature(1 << self.source)
+            columns = [self._store.column(name) for name in self._view.columns]
+            for positions, rows in _found(self._view, words, limit, side, chosen, columns, scratch):
+                yield Match(positions, Tuples(base, {self.source: rows}))
+            return
+        for pool in list(self.pools.values()):
+            columns = [pool.store.column(name) for name in pool.index.columns]
+            for positions, rows in _found(
+                pool.index, words, pool.n_rows, side, chosen, columns, scratch
+            ):
+                dead = pool.is_dead(rows)
+                if dead is not None and dead.any():
+                    positions, rows = positions[~dead], rows[~dead]
+                    if rows.shape[0] == 0:
+                        continue
+                yield Match(positions, self._tuples(pool, rows))
+
+    def catch_up(self, scratch: Scratch) -> int:
+        """Bring indexes up to date; returns the tuples entered."""
+        if self._view is not None:
+            return self._view.catch_up(scratch)
+        return sum(pool.index.catch_up(scratch) for pool in self.pools.values())
+
+    def __iter__(self) -> Iterator[Tuples]:
+        """Everything stored: the iterator interface, so that a STAIR can be read by ordinary plans."""
+        if self._view is not None:
+            yield self._base_tuples()
+            return
+        for pool in self.pools.values():
+            if pool.n_live:
+                yield self._tuples(pool, pool.live_rows())
+
+    def close(self) -> None:
+        """Nobody will probe this STAIR any more: every source beyond its join has ended and all its
+        rows have been routed. It forgets its tuples and takes no more in.
+
+        Promotions lose nothing by it. They would probe here only for tuples stored on the other side,
+        and of those none is looked for from a side that is still open, except at this very join.
+        """
+        if self.is_open:
+            self.is_open = False
+            for pool in self.pools.values():
+                pool.release()
+            self.pools.clear()
+
+    def take_out(self, signature: Signature, rows: Ids | None = None) -> Tuples:
+        """Remove the tuples `rows` of a pool (all of them when None) and return them."""
+        pool = self.pools[signature]
+        rows = pool.live_rows() if rows is None else rows
+        taken = self._tuples(pool, rows)
+        pool.kill(rows)
+        self._drop_empty()
+        return taken
+
+    def keys(self, tuples: Tuples) -> KeySide:
+        """The key columns of tuples that contain a row of this STAIR's source."""
+        ids = tuples.ids[self.source]
+        return [(self._store.column(name), ids) for name in self.columns]
+
+    # Views
+
+    @property
+    def is_view(self) -> bool:
+        """Whether this STAIR is its relation's SteM: all rows, no intermediate results."""
+        return self._view is not None
+
+    def show(self, stem: SteM) -> None:
+        """Forget all tuples and hold every row of the relation instead, as a SteM does."""
+        self.release()
+        index = stem.hash_index(tuple(self.columns), self._flag)
+        self._owns_view = index.columns != tuple(self.columns)
+        if self._owns_view:
+            index = HashIndex(self._store, self.columns, self._flag)
+        self._view = index
+        self._history.is_rewritten = True
+
+    def materialise(self) -> None:
+        """Turn a view into a pool of base tuples."""
+        if self._view is None:
+            return
+        tuples = self._base_tuples()
+        self.release()
+        if tuples.n_rows:
+            self._append(tuples)
+
+    def _base_tuples(self) -> Tuples:
+        n_rows = self._history.routed[self.source]
+        rows = np.arange(n_rows, dtype=np.int32)
+        if self._flag is not None:
+            flags = self._store.column(self._flag).words(None, 0, n_rows)
+            rows = np.flatnonzero(flags).astype(np.int32)
+        return Tuples(Signature(1 << self.source), {self.source: rows})
+
+    # Inside
+
+    def _tuples(self, pool: Pool, rows: Ids) -> Tuples:
+        return Tuples(pool.signature, {source: pool.ids(source, rows) for source in pool.sources})
+
+    def _append(self, tuples: Tuples) -> tuple[Pool, Ids]:
+        pool = self.pools.get(tuples.signature)
+        if pool is None:
+            pool = self.pools[tuples.signature] = Pool(tuples.signature, self._key_types)
+        keys: list[pa.Array] = [column.take(ids) for column, ids in self.keys(tuples)]
+        self.n_inserted += tuples.n_rows
+        return pool, pool.append(tuples.ids, keys, tuples.n_rows)
+
+    def _drop_empty(self) -> None:
+        for signature in [s for s, pool in self.pools.items() if pool.n_live == 0]:
+            self.pools.pop(signature).release()
+
+    def _enforce(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
+        """Invariant B for the tuples `rows` of `pool` against `others`, to a fixpoint."""
+        waiting: list[tuple[Pool, Tuples, Sequence[Pool]]]
+        waiting = [(pool, self._tuples(pool, rows), others)]
+        while waiting:
+            pool, tuples, others = waiting.pop()
+            for other in others:
+                if other.n_live == 0 or pool.n_live == 0:
+                    continue
+                common = self._common(pool, tuples, other, scratch)
+                if common is not None:
+                    kept, _ = self._append(common)
+                    everyone = list(self.pools.values())
+                    waiting.append((kept, common, everyone))
+        self._drop_empty()
+
+    def _common(self, pool: Pool, tuples: Tuples, other: Pool, scratch: Scratch) -> Tuples | None:
+        """Remove violations between `tuples`, which are in `pool`, and `other`.
+
+        Returns the common parts that must be stored instead, unless one of the two sides is just that.
+        """
+        mask = pool.signature.sources & other.signature.sources
+        positions, theirs = other.agreeing(tuples.ids, mask, scratch)
+        if pool is other:
+            self._collapse(pool, positions, theirs)
+            return None
+        if theirs.shape[0] == 0:
+            return None
+        # Rows of `pool` move when it is written anew: look up where the tuples are now.
+        own = tuples.picked(np.unique(positions))
+        if mask == pool.signature.sources:
+            other.kill(np.unique(theirs))
+            return None
+        _, mine = pool.agreeing(own.ids, pool.signature.sources, scratch)
+        pool.kill(np.unique(mine))
+        if mask == other.signature.sources:
+            return None
+        other.kill(np.unique(theirs))
+        done = pool.signature.done & other.signature.done
+        return _distinct(Signature(mask, done), own)
+
+    def _collapse(self, pool: Pool, positions: Ids, rows: Ids) -> None:
+        """Of equal tuples keep the oldest."""
+        if rows.shape[0] == 0:
+            return
+        oldest = np.full(int(positions.max()) + 1, np.iinfo(np.int32).max, dtype=np.int32)
+        np.minimum.at(oldest, positions, rows)
+        pool.kill(np.unique(rows[rows > oldest[positions]]))
+
+    @property
+    def n_live(self) -> int:
+        """Tuples stored now."""
+        if self._view is not None:
+            return self._history.routed[self.source]
+        return sum(pool.n_live for pool in self.pools.values())
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of tuples and indexes; a view of a SteM counts there."""
+        owned = self._view.n_bytes if self._view is not None and self._owns_view else 0
+        return owned + sum(pool.n_bytes for pool in self.pools.values())
+
+    def release(self) -> None:
+        """Drop everything stored."""
+        for pool in self.pools.values():
+            pool.release()
+        self.pools.clear()
+        if self._view is not None and self._owns_view:
+            self._view.release()
+        self._view = None
+
+
+def _distinct(signature: Signature, tuples: Tuples) -> Tuples:
+    """The part of `tuples` that `signature` spans, each combination once."""
+    ids = {s: tuples.ids[s] for s in tuples.ids if signature.sources >> s & 1}
+    order = np.lexsort(list(ids.values()))
+    is_first = np.ones(order.shape[0], dtype=np.bool_)
+    is_first[1:] = np.logical_or.reduce([v[order[1:]] != v[order[:-1]] for v in ids.values()])
+    return Tuples(signature, {s: v[order[is_first]] for s, v in ids.items()})
+
+
+def _found(
+    index: HashIndex,
+    words: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    limit: int,
+    side: KeySide,
+    chosen: Ids | None,
+    stored: Sequence[object],
+    scratch: Scratch,
+) -> Iterator[tuple[Ids, Ids]]:
+    """Pairs of (position of the probing tuple, row of the index), in pieces of at least one."""
+    found, pending = index.probe(words, limit, scratch)
+    while True:
+        positions, rows = scratch.positions, scratch.rows
+        if chosen is not None:
+            positions[:found] = chosen[positions[:found]]
+        if not is_exact(stored):  # type: ignore[arg-type]
+            found = verify_keys(positions, rows, found, side, stored)  # type: ignore[arg-type]
+        if found:
+            yield positions[:found].copy(), rows[:found].copy()
+        if pending is None:
+            return
+        found, pending = index.resume(pending, scratch)
