@@ -25,7 +25,17 @@ from pyarrow import fs
 
 from eddies.errors import SourceError
 
-__all__ = ["DataFile", "Files", "NoFileSystem", "PathLike", "Paths", "find_files", "shown"]
+__all__ = [
+    "DataFile",
+    "Files",
+    "NoFileSystem",
+    "PathLike",
+    "Paths",
+    "Place",
+    "find_files",
+    "shown",
+    "spark_paths",
+]
 
 PathLike = str | os.PathLike[str]
 Paths = PathLike | Iterable[PathLike]
@@ -48,18 +58,25 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """All files of a source, and the file system they lie on. `given` is what the user wrote, with
-    relative paths made absolute.
-    """
+class Place:
+    """Where files lie: a file system, as `host` sees it."""
 
-    given: tuple[str, ...]
     system: fs.FileSystem
-    found: tuple[DataFile, ...]
+    host: str
 
     @property
     def is_local(self) -> bool:
+        """Whether paths mean another file on another machine."""
         return isinstance(self.system, fs.LocalFileSystem)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """All files of a source. `given` is what the user wrote, with relative paths made absolute."""
+
+    given: tuple[str, ...]
+    place: Place
+    found: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +105,9 @@ def find_files(paths: Paths) -> Files | NoFileSystem:
         found += _files_of(here, root, pattern, text)
     assert system is not None
     by_path = {file.path: file for file in found}
-    return Files(given, system, tuple(by_path[path] for path in sorted(by_path)))
+    return Files(
+        given, Place(system, socket.gethostname()), tuple(by_path[path] for path in sorted(by_path))
+    )
 
 
 def shown(given: tuple[str, ...]) -> str:
@@ -207,11 +226,7 @@ def _is_hidden(name: str) -> bool:
 
 def _files_under(system: fs.FileSystem, info: fs.FileInfo, text: str) -> list[DataFile]:
     if info.type == fs.FileType.NotFound:
-        raise SourceError(
-            f"there is no {text} on {socket.gethostname()}"
-            if isinstance(system, fs.LocalFileSystem)
-            else f"there is no {text}"
-        )
+        raise SourceError(f"there is no {text}")
     if info.type == fs.FileType.File:
         return [_data_file(info, ())]
     listed = system.get_file_info(fs.FileSelector(info.path, recursive=True))
@@ -242,3 +257,16 @@ def _data_file(info: fs.FileInfo, partition: tuple[tuple[str, str | None], ...])
 def _key_and_text(folder: str) -> tuple[str, str | None]:
     key, _, text = folder.partition("=")
     return unquote(key), None if text == _NULL_PARTITION else unquote(text)
+
+
+def spark_paths(files: Files) -> list[str]:
+    """The paths as Spark must be given them to read the same files."""
+    if not files.place.is_local:
+        return list(files.given)
+    paths = []
+    for path in files.given:
+        path = path if _SCHEME.match(path) else f"file:{path}"
+        is_literal = os.path.lexists(path.partition(":")[2])
+        # Spark takes every path for a pattern.
+        paths.append(re.sub(r"([*?\[\]{}\\])", r"\\\1", path) if is_literal else path)
+    return paths

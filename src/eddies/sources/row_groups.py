@@ -1,0 +1,231 @@
+"""Reading one row group of a Parquet file, in the task that needs it.
+
+Only the columns asked for are decoded, and those that predicates need are decoded first: when no row
+passes, the others are never touched. Predicates on text whose column is a short dictionary are
+evaluated once for each word of it.
+
+Text that a file holds as a short dictionary is read as one: that is several times faster than reading
+strings, and where the reader of the batches can use dictionaries they are handed on so.
+
+Local files are mapped into memory, not copied. One thread does all: tasks run beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from eddies.core.expr import Expr
+from eddies.core.functions.signature import Mask
+from eddies.sources.delivered import convert, without_columns
+from eddies.sources.footers import footer_of
+from eddies.sources.opening import check_unchanged, reading
+from eddies.sources.partitions import partition_values
+from eddies.sources.paths import DataFile, Place
+from eddies.sources.pruning import Pruner
+from eddies.sources.ranges import NOTHING, Range, leaf_by_name, point, range_of
+from eddies.sources.rows_that_pass import RowFilter
+from eddies.sources.source import DEFAULT_BATCH_ROWS
+
+__all__ = ["ParquetSplit", "ranges_of"]
+
+# A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
+# that stands there itself takes its length (4 bytes) at least.
+_DICTIONARY_BYTES_A_ROW = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSplit:
+    """Row group `row_group` of `file`. `schema` is the source's."""
+
+    place: Place
+    file: DataFile
+    row_group: int
+    n_rows: int
+    n_bytes: int
+    schema: pa.Schema
+
+    def read(
+        self,
+        columns: Sequence[str],
+        where: tuple[Expr, ...] = (),
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        *,
+        dictionaries: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """See `Split.read`. With `dictionaries`, text may come as dictionary arrays."""
+        check_unchanged(self.place, self.file)
+        footer = footer_of(self.place, self.file)
+        constants = partition_values(self.file, self.schema)
+        if where:
+            pruner = Pruner(where, self.schema)
+            leaves = leaf_by_name(footer.schema)
+            if not pruner.may_pass(
+                ranges_of(footer, self.row_group, leaves, constants, self.schema, pruner.columns)
+            ):
+                return
+        reader = _Reader(self, footer, tuple(columns), constants, dictionaries)
+        with reading(self.file):
+            yield from reader.batches(where, batch_rows)
+
+
+def ranges_of(
+    footer: parquet.FileMetaData,
+    row_group: int,
+    leaves: Mapping[str, int],
+    constants: Mapping[str, pa.Scalar],
+    schema: pa.Schema,
+    names: frozenset[str],
+) -> dict[str, Range]:
+    """What is known of the columns `names` in one row group. `leaves` is `leaf_by_name`."""
+    group = footer.row_group(row_group)
+    ranges = {}
+    stored = set(footer.schema.to_arrow_schema().names) if names - leaves.keys() else set()
+    for name in names:
+        if name in constants:
+            ranges[name] = point(constants[name])
+        elif name in leaves:
+            leaf = leaves[name]
+            ranges[name] = range_of(
+                group.column(leaf), footer.schema.column(leaf), schema.field(name).type
+            )
+        elif name not in stored:
+            ranges[name] = NOTHING
+    return ranges
+
+
+class _Reader:
+    """One reading of a split."""
+
+    def __init__(
+        self,
+        split: ParquetSplit,
+        footer: parquet.FileMetaData,
+        columns: tuple[str, ...],
+        constants: Mapping[str, pa.Scalar],
+        keeps_dictionaries: bool,
+    ) -> None:
+        self._split = split
+        self._footer = footer
+        self._columns = columns
+        self._constants = constants
+        self._keeps_dictionaries = keeps_dictionaries
+        self._stored = frozenset(footer.schema.to_arrow_schema().names) - constants.keys()
+
+    def batches(self, where: tuple[Expr, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows, at most `batch_rows` at once; a small row group in one piece."""
+        rows = RowFilter(where, self._stored)
+        tested = sorted(rows.columns)
+        needed = list(dict.fromkeys([*tested, *(n for n in self._columns if n in self._stored)]))
+        n_rows = self._split.n_rows
+        if not needed:
+            for start in range(0, n_rows, batch_rows):
+                yield self._delivered({}, min(batch_rows, n_rows - start), None)
+            return
+        with self._opened(needed) as opened:
+            if tested and n_rows <= batch_rows:
+                yield from self._tested_first(opened, tested, needed, rows)
+            else:
+                yield from self._streamed(opened, needed, rows, batch_rows)
+
+    def _opened(self, needed: list[str]) -> parquet.ParquetFile:
+        place, path = self._split.place, self._split.file.path
+        return parquet.ParquetFile(
+            path if place.is_local else place.system.open_input_file(path),
+            memory_map=place.is_local,
+            pre_buffer=not place.is_local,
+            metadata=self._footer,
+            read_dictionary=self._short_dictionaries(needed),
+            coerce_int96_timestamp_unit="us",
+        )
+
+    def _short_dictionaries(self, names: list[str]) -> list[str]:
+        group = self._footer.row_group(self._split.row_group)
+        leaves = leaf_by_name(self._footer.schema)
+        found = []
+        for name in names:
+            if name not in leaves or not pa.types.is_string(self._split.schema.field(name).type):
+                continue
+            chunk = group.column(leaves[name])
+            is_short = chunk.total_uncompressed_size < _DICTIONARY_BYTES_A_ROW * chunk.num_values
+            if chunk.has_dictionary_page and is_short:
+                found.append(name)
+        return found
+
+    def _tested_first(
+        self, opened: parquet.ParquetFile, tested: list[str], needed: list[str], rows: RowFilter
+    ) -> Iterator[pa.RecordBatch]:
+        arrays = self._whole(opened, tested)
+        if arrays is None:
+            yield from self._streamed(opened, needed, rows, self._split.n_rows)
+            return
+        mask = self._mask(rows, arrays, self._split.n_rows)
+        if mask is not None and not mask.any():
+            return
+        others = self._whole(opened, [name for name in needed if name not in arrays])
+        if others is None:
+            yield from self._streamed(opened, needed, rows, self._split.n_rows)
+        else:
+            yield self._delivered(arrays | others, self._split.n_rows, mask)
+
+    def _whole(self, opened: parquet.ParquetFile, names: list[str]) -> dict[str, pa.Array] | None:
+        """Columns in one piece each; None if one has more text than an Arrow array can hold."""
+        if not names:
+            return {}
+        table = opened.read_row_group(self._split.row_group, names, use_threads=False)
+        arrays = {}
+        for name in names:
+            column = table.column(name)
+            if column.num_chunks > 1:
+                column = column.combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                if column.num_chunks != 1:
+                    return None
+                column = column.chunk(0)
+            arrays[name] = column
+        return arrays
+
+    def _streamed(
+        self, opened: parquet.ParquetFile, needed: list[str], rows: RowFilter, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        group = [self._split.row_group]
+        for piece in opened.iter_batches(batch_rows, group, needed, use_threads=False):
+            arrays = {name: piece.column(name) for name in needed}
+            mask = self._mask(rows, arrays, piece.num_rows)
+            if mask is None or mask.any():
+                yield self._delivered(arrays, piece.num_rows, mask)
+
+    def _mask(self, rows: RowFilter, arrays: Mapping[str, pa.Array], n_rows: int) -> Mask | None:
+        def array(name: str) -> pa.Array:
+            return self._converted(name, arrays[name], keeps_dictionaries=True)
+
+        return rows.mask(array, n_rows)
+
+    def _converted(self, name: str, array: pa.Array, keeps_dictionaries: bool) -> pa.Array:
+        type_ = self._split.schema.field(name).type
+        is_dictionary = pa.types.is_dictionary(array.type) and array.type.value_type == type_
+        return array if keeps_dictionaries and is_dictionary else convert(array, type_)
+
+    def _delivered(
+        self, arrays: Mapping[str, pa.Array], n_rows: int, mask: Mask | None
+    ) -> pa.RecordBatch:
+        """The columns asked for, of the rows set in `mask`."""
+        if mask is not None:
+            n_rows = int(np.count_nonzero(mask))
+        kept = None if mask is None else pa.array(mask)
+        if not self._columns:
+            return without_columns(n_rows)
+        delivered = []
+        for name in self._columns:
+            if name in arrays:
+                array = arrays[name] if kept is None else arrays[name].filter(kept)
+                delivered.append(self._converted(name, array, self._keeps_dictionaries))
+            elif name in self._constants:
+                delivered.append(pa.repeat(self._constants[name], n_rows))
+            else:
+                delivered.append(pa.nulls(n_rows, self._split.schema.field(name).type))
+        return pa.RecordBatch.from_arrays(delivered, names=list(self._columns))
