@@ -344,16 +344,16 @@ def test_closing_after_the_end_leaves_it_done() -> None:
 
 
 def test_memory_budget_names_what_is_held_and_stays_exceeded() -> None:
-    eddy = Eddy(QUERY, Options(memory="1KB"))
+    eddy = Eddy(QUERY, Options(memory="1KB", state="joins"))
     large = pa.table({"x": range(1000), "v": range(1000)})
-    with pytest.raises(MemoryBudgetError, match=r"allows 1,024 \(stem:a .*allow more memory"):
+    with pytest.raises(MemoryBudgetError, match=r"allows 1,024 \(.*stem:a .*allow more memory"):
         eddy.push("a", batches(large)[0])
     with pytest.raises(MemoryBudgetError):
         eddy.poll()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_index_made_by_a_probe_counts_in_the_memory_budget(threads: int) -> None:
+def test_rows_leave_memory_when_an_index_would_not_fit(threads: int) -> None:
     n = 50_000
     tables = {"a": pa.table({"x": range(n)}), "b": pa.table({"y": range(n)})}
     query = make_query(tables, ["a.x = b.y"])
@@ -364,8 +364,9 @@ def test_an_index_made_by_a_probe_counts_in_the_memory_budget(threads: int) -> N
     eddy.push("b", batches(tables["b"])[0])
     eddy.end("b")
     eddy.push("a", batches(tables["a"])[0])
-    with pytest.raises(MemoryBudgetError, match=f"allows {budget:,}"):
-        drained(eddy)
+    eddy.end("a")
+    assert drained(eddy).num_rows == n
+    assert eddy.mode.n_flushes > 0  # type: ignore[attr-defined]
 
 
 def test_tuples_kept_by_joins_count_in_the_memory_budget() -> None:

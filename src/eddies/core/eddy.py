@@ -51,7 +51,9 @@ from eddies.core.regret import RegretLog, RegretRouter
 from eddies.core.route import Route, RouteTable
 from eddies.core.router import Router
 from eddies.core.state.rows import Block
-from eddies.core.state_modes import make_state_mode
+from eddies.core.state_modes import StateMode, make_access_mode, make_state_mode
+from eddies.core.state_modes.access import AccessMode
+from eddies.core.state_modes.spilling import batch_rows_within
 from eddies.errors import MemoryBudgetError, OptionError, SourceError
 
 __all__ = ["Eddy"]
@@ -94,23 +96,45 @@ class Eddy:
         self._source_ids = {role.name: role.source_id for role in self.graph.roles}
         self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
         expected = expected_rows or {}
+        if self.options.memory is not None:
+            expected = {}  # room for rows that may be flushed before they are many is a waste
         self.stems = [SteM(r, expected.get(r.name, 0)) for r in self.graph.relations]
-        self.mode = make_state_mode(self.options, self.graph, self.stems, self._stamps)
+        self.mode: StateMode
+        self.access: AccessMode | None = None
+        if access is None:
+            self.mode = make_state_mode(self.options, self.graph, self.stems, self._stamps)
+        else:
+            self.access = self.mode = make_access_mode(
+                self.options,
+                self.graph,
+                self.stems,
+                self._stamps,
+                access,
+                lookups,
+                self._clock,
+                events,
+                expected,
+                completes_probes,
+            )
         self.mode.check(self.options.threads)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
+        for relation in self.access.without_scan() if self.access is not None else ():
+            self._ended[relation] = True
         self._n_arrived = [0] * len(self.graph.relations)
         self._skips_build = self.mode.skips_build(self._ended)
-        self._piece_rows = self.options.batch_rows
+        self._batch_rows = batch_rows_within(self.options.batch_rows, self.options.memory_bytes)
+        self._piece_rows = self._batch_rows
         if self.options.reoptimize_every is not None:
             self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
-        self._budget_bytes = self.options.memory_bytes
+        self._budget_bytes = None if self.mode.spills else self.options.memory_bytes
         self._waiting: deque[RoutedBatch | _Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[None], int] = {}  # to numbers of routers
         self._stop = threading.Event()  # asks the threads of the pool to leave their work
+        self.is_hopeless = False  # whether a relation ended without rows: there can be no result
         self._is_finished = False
         self._error: BaseException | None = None
 
@@ -121,14 +145,16 @@ class Eddy:
         if policy is not None and options.threads > 1:
             raise OptionError("a policy object serves one thread; give its name in Options instead")
         if self._regret is not None and (
-            options.threads > 1 or options.state not in ("auto", "stems")
+            options.threads > 1 or options.state not in ("auto", "stems") or self.mode.spills
         ):
-            raise OptionError("regret is measured with one thread and state='stems'")
+            raise OptionError(
+                "regret is measured with one thread, state='stems' and no bound on memory"
+            )
         self._check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
         policy = policy or make_policy(options.policy, rng, options.order)
         table, collect = RouteTable(self._expand), self.output.collector().collect
-        sizes = (options.reoptimize_every, options.batch_rows)
+        sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:
             return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)
         return Router(table, policy, self._clock, collect, *sizes, self._events)
@@ -217,6 +243,7 @@ class Eddy:
         self._error = error
         self._stop.set()
         self._shut_pool()
+        self.mode.abandon()
 
     def _poll(self) -> pa.RecordBatch | None:
         output = self.output
@@ -297,6 +324,8 @@ class Eddy:
         batches = list(self.mode.take_in(relation, block))
         self._check_budget()
         self._waiting.extend(batches)
+        if self.mode.needs_safe_point:
+            self._reach_safe_point()
 
     def _admit(self, relation: int, piece: pa.RecordBatch, *, stored: bool) -> Block:
         block = self._entries[relation].admit(piece)
@@ -326,6 +355,17 @@ class Eddy:
             )
 
     # On
+
+    def _reach_safe_point(self) -> None:
+        """Route everything that waits, so that state may be rearranged before more is stored."""
+        router = self._routers[0]
+        while True:
+            while router.step():
+                pass
+            self.mode.at_safe_point()
+            if not self._waiting:
+                return
+            self._start(router, self._waiting.popleft())
 
     def _go_on(self) -> bool:
         """Work until results are ready; False when there is no more work."""

@@ -57,15 +57,25 @@ class SteM:
         self._hash: dict[tuple[tuple[str, ...], str | None], HashIndex] = {}
         self._sorted: dict[tuple[str, str | None], SortedIndex] = {}
         self.lock = threading.Lock()
+        self.n_built = 0  # rows, ever; the store may hold fewer
 
     def build(self, block: Block) -> None:
         """Store the rows of `block`."""
         self.store.append(block)
+        self.n_built += block.n_rows
 
     @property
     def n_bytes(self) -> int:
+        return self.store.n_bytes + self.n_index_bytes
+
+    @property
+    def n_index_bytes(self) -> int:
         hashed = sum(index.n_bytes for index in self._hash.values())
-        return self.store.n_bytes + hashed + sum(i.n_bytes for i in self._sorted.values())
+        return hashed + sum(index.n_bytes for index in self._sorted.values())
+
+    @property
+    def n_hash_indexes(self) -> int:
+        return len(self._hash)
 
     def release(self) -> None:
         """Drop rows and indexes; the SteM must not be used afterwards."""
@@ -74,6 +84,14 @@ class SteM:
         self._hash.clear()
         self._sorted.clear()
         self.store.release()
+
+    def keep_only(self, rows: Ids) -> None:
+        """Keep these rows, in this order, and no index. Row ids change: only at a safe point."""
+        for index in self._hash.values():
+            index.release()
+        self._hash.clear()
+        self._sorted.clear()
+        self.store.keep_only(rows)
 
     def hash_index(self, columns: tuple[str, ...], flag: str | None) -> HashIndex:
         """An index over all `columns`, or over some of them if there are many indexes already."""
@@ -145,6 +163,10 @@ class Probe:
         pieces = self._ranges(batch, scratch)
         return next(pieces, None), pieces
 
+    def _limit(self, batch: RoutedBatch) -> int:
+        """The first row id of the store that `batch` must not match."""
+        return batch.origin.limits[self._target]
+
     def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
         by_column = {part.column: part for part in self._parts}
         side = _side(batch, [by_column[column] for column in index.columns])
@@ -155,7 +177,7 @@ class Probe:
             words = words[chosen]
             if chosen.shape[0] == 0:
                 return None, None
-        found, pending = index.probe(words, batch.origin.limits[self._target], scratch)
+        found, pending = index.probe(words, self._limit(batch), scratch)
         first = self._matched(batch, found, chosen, index, scratch)
         if pending is None:
             return first, None
@@ -213,7 +235,7 @@ class Probe:
 
     def _ranges(self, batch: RoutedBatch, scratch: Scratch) -> Iterator[RoutedBatch]:
         """Block or band join: enumerate ranges in pieces, keeping what passes the filters."""
-        limit = min(batch.origin.limits[self._target], self._stem.store.n_rows)
+        limit = min(self._limit(batch), self._stem.store.n_rows)
         n = batch.n_rows
         capacity = max(n, scratch.capacity)
         positions = np.empty(capacity, dtype=np.int32)

@@ -64,6 +64,13 @@ class Shelf:
                 self._arrays.setdefault(array.shape[0], []).append(array)
                 self._n_bytes += array.nbytes
 
+    def trim(self, most_bytes: int) -> None:
+        """Give memory back to the system until at most `most_bytes` are kept."""
+        with self._lock:
+            while self._n_bytes > most_bytes:
+                n_words = max(n for n, kept in self._arrays.items() if kept)
+                self._n_bytes -= self._arrays[n_words].pop().nbytes
+
 
 SHELF = Shelf()
 """The shelf of this process."""

@@ -7,7 +7,7 @@ moment is a stamp: the rows present then are exactly those with a smaller id (se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,25 @@ class RowStore:
 
     def column(self, name: str) -> Column:
         return self._columns[name]
+
+    def keep_only(self, rows: npt.NDArray[np.int32]) -> None:
+        """Keep these rows, in this order; their ids are now their positions among them.
+
+        Done a column at a time, so that only one is there twice.
+        """
+        for name, column in self._columns.items():
+            taken = column.take(rows)
+            column.release()
+            self._columns[name] = column_of(taken)
+        self.memo = {number: answers[rows] for number, answers in self._memos()}
+        self.n_rows = rows.shape[0]
+        self._n_offered = self.n_rows
+
+    def _memos(self) -> Iterator[tuple[int, npt.NDArray[np.int8]]]:
+        """Answers of expensive predicates, made as long as the store."""
+        for number, answers in self.memo.items():
+            missing = max(0, self.n_rows - answers.shape[0])
+            yield number, np.pad(answers, (0, missing), constant_values=-1)
 
     def release(self) -> None:
         """Give the memory of the rows back. Only their number may be asked for afterwards."""

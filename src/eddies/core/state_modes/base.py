@@ -45,10 +45,24 @@ class Resumed:
 
 
 class StateMode(Protocol):
-    """See the module docstring. One thread calls all of these, except `moves`, `step`, `drive`."""
+    """See the module docstring. One thread calls all of these, except `moves`, `step`, `drive`.
+
+    A mode that `spills` keeps within the budget itself, at safe points. The others do not, and the
+    eddy fails when their state exceeds it.
+    """
 
     modules: list[Module]
     stores_on_the_way: bool  # whether steps store tuples: then the budget is checked after each
+    spills: bool = False
+
+    @property
+    def needs_safe_point(self) -> bool:
+        """Whether more rows should not be stored before state has been rearranged."""
+        return False
+
+    def abandon(self) -> None:
+        """The eddy has failed or was closed: leave nothing outside this process behind."""
+        return
 
     @property
     def n_pending(self) -> int:

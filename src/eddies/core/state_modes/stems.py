@@ -14,12 +14,12 @@ from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.state.rows import Block
-from eddies.core.state_modes.base import BaseBatches, Resumed, select_step
+from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 
 __all__ = ["StemsMode"]
 
 
-class StemsMode:
+class StemsMode(StateMode):
     """Every relation has a SteM; batches probe the SteMs of the sources they lack."""
 
     stores_on_the_way = False

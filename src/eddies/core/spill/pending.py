@@ -1,0 +1,197 @@
+"""Pending probes: tuples that have yet to meet rows on disk.
+
+They wait by *place*: the source they are about to probe, their signature, and the key column by whose
+hash they are partitioned. They gather in memory and are written out, partition by partition, when all
+that waits takes more than its share. `take` gives what waits for some partitions of a relation and
+forgets it; whoever took it answers it completely.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.lineage import Signature
+from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.partitions import Partitions, slices_by_partition
+from eddies.core.spill.tuples import TupleLayout
+
+__all__ = ["Pending", "Place", "Taken", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tuples wait: to probe source `target`, partitioned by `column` (None: not at all)."""
+
+    target: int
+    signature: Signature
+    column: str | None
+
+
+class _Group:
+    """The tuples of one place."""
+
+    def __init__(self, layout: TupleLayout, n_partitions: int) -> None:
+        self.layout = layout
+        self.n_partitions = n_partitions
+        self.gathered: list[tuple[pa.RecordBatch, Partitions | None]] = []
+        self.n_gathered_bytes = 0
+        self.n_rows = 0
+        self.n_bytes = 0
+        self.file: SpillFile | None = None
+        self.written: list[list[Segment]] = [[] for _ in range(n_partitions)]
+
+    def add(self, rows: pa.RecordBatch, partitions: Partitions | None) -> None:
+        self.gathered.append((rows, partitions))
+        n_bytes = rows.get_total_buffer_size()
+        self.n_gathered_bytes += n_bytes
+        self.n_bytes += n_bytes
+        self.n_rows += rows.num_rows
+
+    def split(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What has gathered, by partition; it is forgotten."""
+        batches = [rows for rows, _ in self.gathered]
+        masks = [partitions for _, partitions in self.gathered if partitions is not None]
+        self.gathered, self.n_gathered_bytes = [], 0
+        if not batches:
+            return
+        whole = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        if not masks:
+            yield 0, whole
+            return
+        order, starts = slices_by_partition(np.concatenate(masks), self.n_partitions)
+        ordered = whole.take(pa.array(order))
+        for partition in np.flatnonzero(np.diff(starts)):
+            first, last = int(starts[partition]), int(starts[partition + 1])
+            yield int(partition), ordered.slice(first, last - first)
+
+
+@dataclass(slots=True)
+class Taken:
+    """Tuples to be answered. `batches` may be called once for each chunk they must meet."""
+
+    place: Place
+    layout: TupleLayout
+    n_rows: int
+    _in_memory: list[pa.RecordBatch]
+    _file: SpillFile | None
+    _segments: list[Segment]
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The tuples, in batches of about `batch_rows`."""
+        gathered: list[pa.RecordBatch] = []
+        n_rows = 0
+        for rows in self._pieces():
+            for start in range(0, rows.num_rows, batch_rows):
+                piece = rows.slice(start, batch_rows)
+                gathered.append(piece)
+                n_rows += piece.num_rows
+                if n_rows >= batch_rows:
+                    yield _whole(gathered)
+                    gathered, n_rows = [], 0
+        if gathered:
+            yield _whole(gathered)
+
+    def _pieces(self) -> Iterator[pa.RecordBatch]:
+        for segment in self._segments:
+            assert self._file is not None
+            yield self._file.read(segment)
+        yield from self._in_memory
+
+
+def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+
+
+class Pending:
+    """All pending probes of an eddy. Several threads may `add`; the rest is for one."""
+
+    def __init__(self, directory: SpillDirectory, most_bytes: int) -> None:
+        self._directory = directory
+        self._most_bytes = most_bytes
+        self._groups: dict[Place, _Group] = {}
+        self._lock = threading.Lock()
+        self.n_rows = 0
+        self.n_ever = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that waiting tuples take."""
+        return sum(group.n_gathered_bytes for group in list(self._groups.values()))
+
+    def places(self) -> dict[Place, int]:
+        """Where tuples wait, and how many bytes of them."""
+        return {place: group.n_bytes for place, group in self._groups.items() if group.n_rows}
+
+    def add(
+        self,
+        place: Place,
+        layout: TupleLayout,
+        rows: pa.RecordBatch,
+        partitions: Partitions | None,
+        n_partitions: int,
+    ) -> None:
+        """Let tuples wait; `partitions` says for each to which partition it belongs."""
+        with self._lock:
+            group = self._groups.get(place)
+            if group is None:
+                group = self._groups[place] = _Group(layout, n_partitions)
+            group.add(rows, partitions)
+            self.n_rows += rows.num_rows
+            self.n_ever += rows.num_rows
+            if self.n_bytes > self._most_bytes:
+                self._write_out(self._most_bytes // 2)
+
+    def _write_out(self, most_bytes: int) -> None:
+        """Write the largest groups until at most `most_bytes` are in memory."""
+        groups = sorted(self._groups.values(), key=lambda group: -group.n_gathered_bytes)
+        held = self.n_bytes
+        for group in groups:
+            if held <= most_bytes:
+                return
+            held -= group.n_gathered_bytes
+            if group.file is None:
+                group.file = self._directory.file("pending", group.layout.schema)
+            for partition, rows in group.split():
+                group.written[partition].append(group.file.write(rows))
+
+    def take(self, place: Place) -> Waiting:
+        """Everything that waits at `place`, which is empty then."""
+        with self._lock:
+            group = self._groups.pop(place)
+            self.n_rows -= group.n_rows
+        return Waiting(place, group)
+
+
+class Waiting:
+    """What waited at one place, to be answered partition by partition. `close` it in the end."""
+
+    def __init__(self, place: Place, group: _Group) -> None:
+        self.place = place
+        self.layout = group.layout
+        self.n_rows = group.n_rows
+        self._group = group
+        self._in_memory: dict[int, list[pa.RecordBatch]] = {}
+        for partition, rows in group.split():
+            self._in_memory.setdefault(partition, []).append(rows)
+
+    def of(self, partitions: Sequence[int]) -> Taken:
+        """The tuples of some partitions."""
+        in_memory = [rows for p in partitions for rows in self._in_memory.get(p, [])]
+        segments = [segment for p in partitions for segment in self._group.written[p]]
+        n_rows = sum(rows.num_rows for rows in in_memory) + sum(s.n_rows for s in segments)
+        return Taken(self.place, self.layout, n_rows, in_memory, self._group.file, segments)
+
+    def forget(self, partitions: Sequence[int]) -> None:
+        """These partitions have been answered."""
+        for partition in partitions:
+            self._in_memory.pop(partition, None)
+
+    def close(self) -> None:
+        """Everything has been answered: delete the file."""
+        if self._group.file is not None:
+            self._group.file.close()

@@ -1,0 +1,170 @@
+"""Probes of SteMs that are partly on disk.
+
+`ResidentProbe` is the step a policy may choose: it matches the rows in memory at once, and lets the
+tuples that may match rows on disk wait (`pending`). `ChunkProbe` is what answers them later: the same
+probe against rows that were read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from eddies.core.batch import Ids, RoutedBatch
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature
+from eddies.core.module import Outcome
+from eddies.core.modules.stem import Probe
+from eddies.core.route import Route
+from eddies.core.spill.partitions import Partitions, partitions_of
+from eddies.core.spill.pending import Pending, Place
+from eddies.core.spill.resident import Resident
+from eddies.core.spill.runs import Chunk
+from eddies.core.spill.stamps import StampTable
+from eddies.core.spill.tuples import MixedOrigin, TupleLayout
+from eddies.core.state.columns import Words
+from eddies.core.state.keys import key_words
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["ChunkProbe", "ResidentProbe"]
+
+_NOWHERE = Route(Signature(0))
+
+
+class ResidentProbe(Probe):
+    """The step that adds source `target` to a batch, as far as its rows are in memory."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        resident: Resident,
+        target: int,
+        signature: Signature,
+        to: Route,
+        layout: TupleLayout,
+        pending: Pending,
+        table: StampTable,
+    ) -> None:
+        super().__init__(graph, resident.stem, target, signature, to)
+        self._resident = resident
+        self._generation = resident.generation
+        self._layout = layout
+        self._pending = pending
+        self._table = table
+        columns = [part.column for part in self._parts]
+        home = resident.flushed.home
+        column = home if home in columns else (columns[0] if columns else None)
+        self._place = Place(target, signature, column)
+
+    def prepare(self, scratch: Scratch) -> int:
+        if self._generation != self._resident.generation:
+            self._index = self._sorted = None
+            self._generation = self._resident.generation
+        if self._resident.n_rows == 0:
+            return 0
+        return super().prepare(scratch)
+
+    def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
+        flushed = self._resident.flushed
+        if flushed.n_runs and batch.origin.limits[self._target] > flushed.first_arrival:
+            self._suspend(batch)
+        if self._resident.n_rows == 0:
+            return None, None
+        return super().run(batch, scratch)
+
+    def _limit(self, batch: RoutedBatch) -> int:
+        return self._resident.limit(batch.origin.limits[self._target])
+
+    def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
+        if isinstance(batch.origin, MixedOrigin):
+            limits = _limits(batch, positions, self._table, self._target)
+            seen = self._resident.arrivals(rows) < limits
+            positions, rows = positions[seen], rows[seen]
+        return super()._checked(batch, positions, rows)
+
+    def _suspend(self, batch: RoutedBatch) -> None:
+        """Let those tuples wait that a row on disk may match."""
+        flushed = self._resident.flushed
+        chosen: Ids = np.arange(batch.n_rows, dtype=np.int32)
+        partitions: Partitions | None = None
+        if self._parts:
+            chosen, words = self._candidates(batch, chosen)
+            partitions = partitions_of(words, flushed.n_partitions)
+        if chosen.shape[0] == 0:
+            return
+        rows = self._layout.encode(batch, chosen, self._table, flushed.n_runs)
+        self._pending.add(self._place, self._layout, rows, partitions, flushed.n_partitions)
+
+    def _candidates(self, batch: RoutedBatch, chosen: Ids) -> tuple[Ids, Words]:
+        """The tuples whose keys may be on disk, and the words they are partitioned by."""
+        flushed = self._resident.flushed
+        clustered_by: Words | None = None
+        for part in sorted(self._parts, key=lambda part: part.column != self._place.column):
+            ids = batch.ids[part.source]
+            local = chosen if ids is None else ids[chosen]
+            column = batch.origin.places[part.source].column(part.probe)
+            words, valid = key_words([(column, local)])
+            passing = flushed.may_match(part.column, words)
+            if valid is not None:
+                passing &= valid != 0
+            if part.column == flushed.home:
+                passing &= flushed.is_on_disk[partitions_of(words, flushed.n_partitions)]
+            chosen = chosen[passing]
+            clustered_by = words[passing] if clustered_by is None else clustered_by[passing]
+        assert clustered_by is not None
+        return chosen, clustered_by
+
+
+def _limits(
+    batch: RoutedBatch, positions: Ids, table: StampTable, target: int
+) -> npt.NDArray[np.int32]:
+    """The limit of source `target` for each of the tuples at `positions`."""
+    origin = batch.origin
+    assert isinstance(origin, MixedOrigin)
+    ids = batch.ids[origin.driver]
+    assert ids is not None
+    return table.limits_of(origin.stamps[ids[positions]], target)
+
+
+class ChunkProbe(Probe):
+    """Answers pending probes from rows that were read back."""
+
+    def __init__(
+        self, graph: Graph, chunk: Chunk, target: int, signature: Signature, table: StampTable
+    ) -> None:
+        super().__init__(graph, chunk.stem, target, signature, _NOWHERE)
+        self._chunk = chunk
+        self._table = table
+        self._seen_runs: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
+    def answer(
+        self, batch: RoutedBatch, runs: npt.NDArray[np.int32], scratch: Scratch
+    ) -> Iterator[RoutedBatch]:
+        """What the tuples of `batch` find; `runs` says for each how many runs it may see."""
+        self._seen_runs = runs
+        places = list(batch.origin.places)
+        places[self._target] = self._chunk.stem.store
+        batch.origin.places = places
+        self.prepare(scratch)
+        first, more = self.run(batch, scratch)
+        if first is not None:
+            yield first
+        if more is not None:
+            yield from more
+
+    def _limit(self, batch: RoutedBatch) -> int:
+        return self._chunk.stem.store.n_rows
+
+    def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
+        seen = self._chunk.runs[rows] < self._seen_runs[positions]
+        if isinstance(batch.origin, MixedOrigin):
+            seen &= self._chunk.arrivals[rows] < _limits(
+                batch, positions, self._table, self._target
+            )
+        else:
+            seen &= self._chunk.arrivals[rows] < batch.origin.limits[self._target]
+        if not seen.all():
+            positions, rows = positions[seen], rows[seen]
+        return super()._checked(batch, positions, rows)

@@ -1,0 +1,99 @@
+"""The part of a SteM that is in memory, and what of it was written out.
+
+Flushing rows renumbers those that stay: row ids of a store are positions. Arrival numbers, which the
+stamps are about, are not renumbered. Since rows that stay keep their order, both rise together, so
+"arrived before the limit" is still "row id below some number": one binary search a probe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from eddies.core.modules.stem import SteM
+from eddies.core.spill.runs import FlushedRows, index_bytes
+from eddies.core.state.rows import Block
+
+__all__ = ["Resident"]
+
+Rows = npt.NDArray[np.int32]
+_NONE = np.empty(0, dtype=np.int32)
+
+
+class Resident:
+    """Rows of one relation in memory. `generation` changes when row ids do."""
+
+    def __init__(self, stem: SteM, flushed: FlushedRows) -> None:
+        self.stem = stem
+        self.flushed = flushed
+        self.n_arrived = 0
+        self.generation = 0
+        self._kept: Rows = _NONE  # arrival numbers of the rows that stayed at the last flush;
+        self._first_since = 0  # rows since then arrived one after the other, from this number on
+
+    def build(self, block: Block) -> None:
+        """Store the rows of `block` under the next arrival numbers."""
+        self.stem.build(block)
+        self.n_arrived += block.n_rows
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in memory."""
+        return self.stem.store.n_rows
+
+    def limit(self, arrival: int) -> int:
+        """The row id below which are the rows that arrived before number `arrival`."""
+        if arrival >= self._first_since:
+            return int(self._kept.shape[0]) + arrival - self._first_since
+        return int(np.searchsorted(self._kept, arrival))
+
+    def arrivals(self, rows: Rows) -> Rows:
+        """The arrival numbers of rows."""
+        n_kept = self._kept.shape[0]
+        shifted = rows + np.int32(self._first_since - n_kept)
+        if n_kept == 0:
+            return shifted
+        old = rows < n_kept
+        shifted[old] = self._kept[rows[old]]
+        return shifted
+
+    def all_arrivals(self) -> Rows:
+        """The arrival numbers of all rows in memory."""
+        since = np.arange(self._first_since, self.n_arrived, dtype=np.int32)
+        return np.concatenate([self._kept, since])
+
+    def flush(self, is_flushed: npt.NDArray[np.bool_]) -> None:
+        """Write the rows of these partitions to disk and drop them. At a safe point only."""
+        arrivals = self.all_arrivals()
+        partitions = self.flushed.partitions(self.stem.store, arrivals)
+        gone = is_flushed[partitions]
+        rows = np.flatnonzero(gone).astype(np.int32)
+        if rows.shape[0] == 0:
+            return
+        self.flushed.flush(self.stem.store, arrivals, rows)
+        self._keep_only(np.flatnonzero(~gone).astype(np.int32), arrivals)
+
+    def drop(self) -> None:
+        """Nobody will ask for the rows in memory again."""
+        if self.n_rows:
+            self._keep_only(_NONE, self.all_arrivals())
+
+    def _keep_only(self, rows: Rows, arrivals: Rows) -> None:
+        self.stem.keep_only(rows)
+        self._kept = arrivals[rows]
+        self._first_since = self.n_arrived
+        self.generation += 1
+
+    def rows_by_partition(self) -> npt.NDArray[np.int64]:
+        """How many rows of each partition are in memory."""
+        partitions = self.flushed.partitions(self.stem.store, self.all_arrivals())
+        return np.bincount(partitions, minlength=self.flushed.n_partitions)
+
+    @property
+    def n_bytes_ahead(self) -> int:
+        """Memory the rows take, indexes included that the next probe may have to extend."""
+        stem, n_rows = self.stem, self.n_rows
+        indexed = stem.n_index_bytes
+        if self.flushed.keys:
+            indexed = max(indexed, stem.n_hash_indexes * index_bytes(n_rows), index_bytes(n_rows))
+        return stem.store.n_bytes + indexed + self._kept.nbytes + self.flushed.n_bytes

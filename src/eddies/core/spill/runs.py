@@ -1,0 +1,259 @@
+"""The flushed rows of one relation: runs on disk, partitioned by a key, and loaded again in chunks.
+
+A *run* is what one flush wrote. The rows of a run lie in the file partition by partition, by the
+hash of the relation's *home* column: a probe whose key includes that column needs only one
+partition. Probes on another key column would need all of them; when such probes are to be answered
+and the rows are too many to be loaded at once, the runs are written a second time, partitioned by
+that column. Only probes without any key (bands, Cartesian products) meet every row.
+
+A row on disk keeps its arrival number, and its run is known from where it lies. Both decide who may
+match it (see `state_modes.spilling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddies.core.graph import Graph, Relation
+from eddies.core.modules.stem import SteM
+from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.key_filter import KeyFilter
+from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
+from eddies.core.state.columns import Words, column_of
+from eddies.core.state.rows import Block, RowStore
+
+__all__ = ["Chunk", "FlushedRows", "index_bytes"]
+
+Arrivals = npt.NDArray[np.int32]
+_PIECE_BYTES = 200  # what is known in memory of a piece on disk
+_INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
+
+
+def index_bytes(n_rows: int) -> int:
+    """What an index over `n_rows` is expected to take."""
+    return _INDEX_BYTES_PER_ROW * n_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one partition of one run."""
+
+    run: int
+    file: SpillFile
+    segment: Segment
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory the rows will take when loaded, with an index."""
+        return self.segment.n_bytes + index_bytes(self.segment.n_rows)
+
+
+class Chunk:
+    """Rows read back: a SteM of their own, with the arrival number and the run of each row."""
+
+    def __init__(self, relation: Relation, n_rows: int) -> None:
+        self.stem = SteM(relation, n_rows)
+        self._names = relation.stored.names
+        self.arrivals: Arrivals = np.empty(n_rows, dtype=np.int32)
+        self.runs: Arrivals = np.empty(n_rows, dtype=np.int32)
+
+    def add(self, rows: pa.RecordBatch, run: int) -> None:
+        """Take rows in, as they were written."""
+        first = self.stem.store.n_rows
+        last = first + rows.num_rows
+        self.arrivals[first:last] = np.asarray(rows.column(rows.num_columns - 1))
+        self.runs[first:last] = run
+        arrays = {name: rows.column(i) for i, name in enumerate(self._names)}
+        self.stem.build(Block.from_arrow(arrays, rows.num_rows))
+
+
+class FlushedRows:
+    """See the module docstring. `flush` writes, `chunks` reads; nothing is ever changed."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        relation: Relation,
+        directory: SpillDirectory,
+        n_partitions: int,
+        piece_bytes: int,
+        filter_bytes: int,
+    ) -> None:
+        self.relation = relation
+        self.n_partitions = n_partitions
+        self.keys = _key_columns(graph, relation)
+        self.home = self.keys[0] if self.keys else None
+        self.n_runs = 0
+        self.n_rows = 0
+        self.first_arrival = 2**31 - 1
+        self.is_on_disk = np.zeros(n_partitions, dtype=np.bool_)
+        self._directory = directory
+        self._piece_bytes = piece_bytes
+        self._file: SpillFile | None = None
+        self._n_pieces = 0
+        self._schema = pa.schema([*relation.stored, pa.field("arrival", pa.int32())])
+        self._pieces: list[list[_Piece]] = [[] for _ in range(n_partitions)]
+        self._again: dict[str, tuple[int, list[list[_Piece]]]] = {}
+        each = filter_bytes // max(1, len(self.keys))
+        self.filters = {name: KeyFilter(each) for name in self.keys}
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory held for what is on disk."""
+        return sum(f.n_bytes for f in self.filters.values()) + _PIECE_BYTES * self._n_pieces
+
+    def partitions(self, store: RowStore, arrivals: Arrivals | None) -> Partitions:
+        """The partition of every row of `store`."""
+        if self.home is not None:
+            return partitions_of(store.column(self.home).words(None), self.n_partitions)
+        numbers = np.arange(store.n_rows, dtype=np.int32) if arrivals is None else arrivals
+        return partitions_of(numbers.astype(np.uint64), self.n_partitions)
+
+    def flush(self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals) -> None:
+        """Write these rows of `store` as one run. They are still in the store afterwards."""
+        if self._file is None:
+            self._file = self._directory.file(f"rows-{self.relation.name[:40]}", self._schema)
+        partitions = self.partitions(store, arrivals)[rows]
+        order, starts = slices_by_partition(partitions, self.n_partitions)
+        piece_rows = max(64, self._piece_bytes * store.n_rows // max(1, store.n_bytes))
+        for partition in np.flatnonzero(np.diff(starts)):
+            first, last = int(starts[partition]), int(starts[partition + 1])
+            for start in range(first, last, piece_rows):
+                chosen = rows[order[start : min(start + piece_rows, last)]]
+                batch = self._encoded(store, arrivals, chosen)
+                piece = _Piece(self.n_runs, self._file, self._file.write(batch))
+                self._pieces[partition].append(piece)
+            self.is_on_disk[partition] = True
+        for name, key_filter in self.filters.items():
+            key_filter.add(store.column(name).words(rows))
+        first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
+        self.first_arrival = min(self.first_arrival, int(first_arrival))
+        self.n_rows += rows.shape[0]
+        self.n_runs += 1
+        self._n_pieces = sum(len(pieces) for pieces in self._pieces)
+
+    def _encoded(
+        self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals
+    ) -> pa.RecordBatch:
+        arrays = [store.column(name).take(rows) for name in self.relation.stored.names]
+        arrays.append(pa.array(rows if arrivals is None else arrivals[rows]))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_]:
+        """For each key word whether a flushed row may have it in column `name`."""
+        return self.filters[name].may_contain(words)
+
+    # Back again
+
+    def fits(self, room_bytes: int) -> bool:
+        """Whether all flushed rows can be loaded at once."""
+        return sum(piece.n_bytes for pieces in self._pieces for piece in pieces) <= room_bytes
+
+    def groups(self, column: str | None, room_bytes: int) -> list[list[int]]:
+        """Partitions by `column`, put together as far as they can be loaded at once."""
+        if column is None or self.fits(room_bytes):
+            return [list(range(self.n_partitions))]
+        groups: list[list[int]] = [[]]
+        used = 0
+        for partition, pieces in enumerate(self._clustered(column)):
+            n_bytes = sum(piece.n_bytes for piece in pieces)
+            if groups[-1] and used + n_bytes > room_bytes:
+                groups.append([])
+                used = 0
+            groups[-1].append(partition)
+            used += n_bytes
+        return groups
+
+    def chunks(
+        self, column: str | None, partitions: Sequence[int], room_bytes: int
+    ) -> Iterator[Chunk]:
+        """The rows of these partitions by `column` (or of all, if None), in chunks that fit.
+
+        A chunk is valid until the next one is asked for.
+        """
+        everything = len(partitions) == self.n_partitions
+        clustered = self._pieces if column is None or everything else self._clustered(column)
+        waiting: list[_Piece] = []
+        used = 0
+        for partition in partitions:
+            for piece in clustered[partition]:
+                if waiting and used + piece.n_bytes > room_bytes:
+                    yield from self._loaded(waiting)
+                    waiting, used = [], 0
+                waiting.append(piece)
+                used += piece.n_bytes
+        if waiting:
+            yield from self._loaded(waiting)
+
+    def _loaded(self, pieces: Sequence[_Piece]) -> Iterator[Chunk]:
+        chunk = Chunk(self.relation, sum(piece.segment.n_rows for piece in pieces))
+        try:
+            for piece in pieces:
+                chunk.add(piece.file.read(piece.segment), piece.run)
+            yield chunk
+        finally:
+            chunk.stem.release()
+
+    def _clustered(self, column: str) -> list[list[_Piece]]:
+        """The pieces by partitions of `column`, written again if they are not."""
+        if column == self.home:
+            return self._pieces
+        n_done, clustered = self._again.get(column, (0, [[] for _ in range(self.n_partitions)]))
+        if n_done < self.n_runs:
+            file = self._directory.file(f"again-{self.relation.name[:40]}", self._schema)
+            position = self.relation.stored.get_field_index(column)
+            new = [piece for pieces in self._pieces for piece in pieces if piece.run >= n_done]
+            for run in range(n_done, self.n_runs):
+                mine = [piece for piece in new if piece.run == run]
+                for batch in _gathered(mine, 16 * self._piece_bytes):
+                    self._write_again(batch, run, position, file, clustered)
+            self._again[column] = (self.n_runs, clustered)
+        return clustered
+
+    def _write_again(
+        self,
+        batch: pa.RecordBatch,
+        run: int,
+        position: int,
+        file: SpillFile,
+        clustered: list[list[_Piece]],
+    ) -> None:
+        words = column_of(batch.column(position)).words(None)
+        order, starts = slices_by_partition(
+            partitions_of(words, self.n_partitions), self.n_partitions
+        )
+        ordered = batch.take(pa.array(order))
+        for partition in np.flatnonzero(np.diff(starts)):
+            first, last = int(starts[partition]), int(starts[partition + 1])
+            segment = file.write(ordered.slice(first, last - first))
+            clustered[partition].append(_Piece(run, file, segment))
+
+
+def _gathered(pieces: Sequence[_Piece], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of `pieces` in batches of about `most_bytes`."""
+    batches: list[pa.RecordBatch] = []
+    used = 0
+    for piece in pieces:
+        batches.append(piece.file.read(piece.segment))
+        used += piece.segment.n_bytes
+        if used >= most_bytes:
+            yield pa.concat_batches(batches)
+            batches, used = [], 0
+    if batches:
+        yield pa.concat_batches(batches)
+
+
+def _key_columns(graph: Graph, relation: Relation) -> list[str]:
+    """The columns of a relation that joins look up, those with most partners first."""
+    partners: dict[str, int] = {}
+    for key_class in graph.classes:
+        for source in relation.roles:
+            if source in key_class.column_by_source:
+                name = key_class.column_by_source[source]
+                partners[name] = partners.get(name, 0) + len(key_class.column_by_source) - 1
+    return sorted(partners, key=lambda name: -partners[name])

@@ -1,0 +1,339 @@
+"""SteMs under a memory budget: some rows are on disk, and no answer changes.
+
+Exactly once, with rows on disk. Without a budget one rule suffices (`exactly_once`): of the parts
+of a result the one stored last, the driver, finds all others, because a probe matches exactly the rows
+that arrived below its limit. The rule stays; what changes is *when* a tuple meets a row:
+
+* A flush moves rows from memory to a *run* on disk. It happens at a safe point, when no tuple holds
+  row ids. Runs of a relation are numbered; a row never comes back from disk into the SteM.
+* A tuple that probes meets, at once, the rows in memory below its limit. Rows below its limit that are
+  on disk at that moment lie in the runs 0 .. r-1, where r is how many flushes there were. So the tuple
+  waits, with its limits and with r, as a *pending probe*, and is later matched with exactly the rows
+  of runs below r that arrived below its limit.
+
+Every row below the limit is at the moment of the probe either in memory or in a run below r, and it
+cannot be both: so each pair of tuple and row is matched once, whenever runs are written, whenever
+pending probes are answered, in whatever order, and however often a waiting tuple's driver was
+followed by others. What a pending probe finds goes on from its signature like any other batch, may
+wait again for another relation, and needs no other bookkeeping.
+
+Partitions only save work. A relation is probed on different keys from different signatures, so no
+partitioning localises all probes; `spill.runs` partitions by one key, and again by another when
+that pays. Bloom filters over the flushed rows' keys keep most useless tuples from waiting.
+
+The budget covers rows, indexes, filters, waiting tuples and rows read back. When the last base
+batch has been routed, *cleanup* answers everything that waits, relation by relation: rows of a few
+partitions are read into memory, as many as fit, and the tuples waiting for them stream by. A
+partition that does not fit is read in chunks, and its tuples stream by once for each: slower, never
+wrong. SteMs that no waiting tuple lacks are dropped first.
+
+Known limitations: an expensive predicate may be evaluated again for a row that was flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.constraints import Move, legal_moves, may_skip_build
+from eddies.core.exactly_once import StampRule, can_match
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature, bits
+from eddies.core.module import Module, Step
+from eddies.core.modules.stem import SteM
+from eddies.core.options import Options
+from eddies.core.policies.base import Candidate
+from eddies.core.route import RouteTable
+from eddies.core.spill.files import SpillDirectory
+from eddies.core.spill.partitions import n_partitions_for
+from eddies.core.spill.pending import Pending, Waiting
+from eddies.core.spill.probes import ChunkProbe, ResidentProbe
+from eddies.core.spill.resident import Resident
+from eddies.core.spill.runs import FlushedRows
+from eddies.core.spill.stamps import StampTable
+from eddies.core.spill.tuples import TupleLayout
+from eddies.core.state.buffers import SHELF
+from eddies.core.state.rows import Block
+from eddies.core.state.scratch import Scratch
+from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
+
+__all__ = ["SpillingStems", "batch_rows_within"]
+
+_ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few hundredths of it
+_FEWEST_BATCH_ROWS = 64
+_PENDING_SHARE = 8  # of the budget: one part in so many for waiting tuples, ...
+_FILTER_SHARE = 8  # ... for filters, ...
+_PIECE_SHARE = 256  # ... and for a piece of a file
+_CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
+_SHELF_SHARE = 16
+
+
+def batch_rows_within(batch_rows: int, budget_bytes: int | None) -> int:
+    """The size of batches that suits a budget."""
+    if budget_bytes is None:
+        return batch_rows
+    return min(batch_rows, max(_FEWEST_BATCH_ROWS, budget_bytes // _ROW_BYTES))
+
+
+class SpillingStems(StateMode):
+    """Every relation has a SteM, in memory as far as the budget allows. See the module docstring."""
+
+    stores_on_the_way = False
+    spills = True
+
+    def __init__(
+        self, graph: Graph, stems: Sequence[SteM], stamps: StampRule, options: Options
+    ) -> None:
+        budget = options.memory_bytes
+        assert budget is not None
+        self._graph = graph
+        self._stamps = stamps
+        self._budget = budget
+        self._flush_bytes = int(budget * options.flush_size)
+        self._base = BaseBatches(graph, stems)
+        self.directory = SpillDirectory(options.spill_dir)
+        self._table = StampTable(len(graph.roles))
+        self._pending = Pending(self.directory, budget // _PENDING_SHARE)
+        n_partitions = n_partitions_for(budget)
+        filter_bytes = budget // _FILTER_SHARE // len(graph.relations)
+        self.residents = [
+            Resident(
+                stem,
+                FlushedRows(
+                    graph,
+                    relation,
+                    self.directory,
+                    n_partitions,
+                    max(4096, budget // _PIECE_SHARE),
+                    filter_bytes,
+                ),
+            )
+            for stem, relation in zip(stems, graph.relations, strict=True)
+        ]
+        self.modules: list[Module] = [*stems, _Waiting(self)]
+        self._batch_rows = batch_rows_within(options.batch_rows, budget)
+        self._scratch = Scratch(self._batch_rows)
+        self._has_ended = [False] * len(graph.relations)
+        self._work: Iterator[Resumed] | None = None
+        self._layouts: dict[Signature, TupleLayout] = {}
+        self.n_flushes = 0
+
+    # What an eddy asks of every mode
+
+    @property
+    def n_pending(self) -> int:
+        return self._pending.n_rows + (self._work is not None)
+
+    def check(self, n_threads: int) -> None:
+        pass
+
+    def module_names(self) -> list[str]:
+        return [f"stem:{role.name}" for role in self._graph.roles]
+
+    def skips_build(self, ended: Sequence[bool]) -> list[bool]:
+        numbers = range(len(self._graph.relations))
+        return [may_skip_build(self._graph, number, ended) for number in numbers]
+
+    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+        before = self._lengths()
+        self.residents[relation].build(block)
+        after = self._lengths()
+        for source_id in self._graph.relations[relation].roles:
+            limits = self._stamps.limits(self._graph, source_id, before, after)
+            if not can_match(limits, source_id):
+                continue
+            rows = self._base.wanted(source_id, block)
+            batch = self._base.batch(source_id, block, limits, -1, rows)
+            if batch.n_rows:
+                yield batch
+
+    def drive(self, relation: int, block: Block) -> RoutedBatch | None:
+        lengths = self._lengths()
+        source_id = self._graph.relations[relation].roles[0]
+        limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        if not can_match(limits, source_id):
+            return None
+        return self._base.batch(source_id, block, limits, -1)
+
+    def moves(self, signature: Signature) -> tuple[Move, ...]:
+        return legal_moves(self._graph, signature)
+
+    def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
+        if move.optional >= 0:
+            return select_step(self._graph, move, signature, table)
+        probe = ResidentProbe(
+            self._graph,
+            self.residents[self._graph.roles[move.target].relation],
+            move.target,
+            signature,
+            table.route(move.after(signature)),
+            self._layout(signature),
+            self._pending,
+            self._table,
+        )
+        return probe, Candidate(move.target, probe.name, "probe", move.cross)
+
+    def end(self, relation: int) -> None:
+        self._has_ended[relation] = True
+
+    def at_safe_point(self) -> None:
+        if self.n_bytes_ahead > self._budget - self._reserved:
+            self._flush(self._budget - self._reserved, self._flush_bytes)
+
+    def resume(self) -> Resumed | None:
+        while True:
+            if self._work is None:
+                self._work = self._next_work()
+                if self._work is None:
+                    return None
+            resumed = next(self._work, None)
+            if resumed is not None:
+                return resumed
+            self._work = None
+
+    # What it keeps
+
+    def _lengths(self) -> list[int]:
+        return [resident.n_arrived for resident in self.residents]
+
+    def _layout(self, signature: Signature) -> TupleLayout:
+        layout = self._layouts.get(signature)
+        if layout is None:
+            layout = TupleLayout(self._graph, signature, self._base.stores)
+            self._layouts[signature] = layout
+        return layout
+
+    @property
+    def needs_safe_point(self) -> bool:
+        return self.n_bytes_ahead > self._budget - self._reserved
+
+    @property
+    def _reserved(self) -> int:
+        """Of the budget, for waiting tuples and for batches on their way."""
+        return self._budget // 16 if self.n_flushes == 0 else self._budget // _PENDING_SHARE
+
+    @property
+    def n_bytes_ahead(self) -> int:
+        """Memory the state takes, with the indexes that the next probes may make."""
+        return self._table.n_bytes + sum(r.n_bytes_ahead for r in self.residents)
+
+    @property
+    def n_waiting_bytes(self) -> int:
+        """Memory of tuples that wait, and of the limits they keep."""
+        return self._pending.n_bytes + self._table.n_bytes
+
+    def _flush(self, allowed: int, at_least: int) -> None:
+        """Write partitions to disk until the state takes at most `allowed` bytes, and by one flush at
+        least `at_least` fewer than now.
+        """
+        allowed = min(allowed, max(0, self.n_bytes_ahead - at_least))
+        while self.n_bytes_ahead > allowed:
+            resident = max(self.residents, key=lambda r: r.n_rows and r.n_bytes_ahead)
+            if resident.n_rows == 0:
+                break
+            counts = resident.rows_by_partition()
+            row_bytes = resident.n_bytes_ahead / resident.n_rows
+            excess = self.n_bytes_ahead - allowed
+            gone = np.zeros(counts.shape[0], dtype=np.bool_)
+            for partition in reversed(range(counts.shape[0])):
+                if excess <= 0:
+                    break
+                if counts[partition]:
+                    gone[partition] = True
+                    excess -= int(counts[partition] * row_bytes)
+            resident.flush(gone)
+            self.n_flushes += 1
+        SHELF.trim(self._budget // _SHELF_SHARE)
+
+    # Cleanup
+
+    def _next_work(self) -> Iterator[Resumed] | None:
+        """The relation for which most tuples wait, if it is time."""
+        waiting = self._pending.places()
+        if not waiting or not all(self._has_ended):
+            return None
+        self._make_room()
+        by_relation: dict[int, int] = {}
+        for place, n_bytes in waiting.items():
+            relation = self._graph.roles[place.target].relation
+            by_relation[relation] = by_relation.get(relation, 0) + n_bytes + 1
+        return self._answer(max(by_relation, key=lambda relation: by_relation[relation]))
+
+    def _make_room(self) -> None:
+        """Drop SteMs that no waiting tuple lacks, and flush what takes the room of cleanup."""
+        lacking = 0
+        for place in self._pending.places():
+            lacking |= self._graph.all_sources & ~place.signature.sources
+        needed = {self._graph.roles[source].relation for source in bits(lacking)}
+        for number, resident in enumerate(self.residents):
+            if number not in needed:
+                resident.drop()
+        allowed = int(self._budget * _CLEANUP_SHARE)
+        if self.n_bytes_ahead > allowed:
+            self._flush(allowed, 0)
+        SHELF.trim(self._budget // _SHELF_SHARE)
+
+    def _room_bytes(self) -> int:
+        """Memory for rows read back."""
+        taken = self.n_bytes_ahead + 2 * (self._budget // _PENDING_SHARE)
+        return max(self._budget // 8, self._budget - taken)
+
+    def _answer(self, relation: int) -> Iterator[Resumed]:
+        """Everything that the tuples waiting for `relation` now find on disk."""
+        flushed = self.residents[relation].flushed
+        room = self._room_bytes()
+        places = [
+            p for p in self._pending.places() if self._graph.roles[p.target].relation == relation
+        ]
+        for column in dict.fromkeys(place.column for place in places):
+            waiting = [self._pending.take(place) for place in places if place.column == column]
+            for partitions in flushed.groups(column, room):
+                yield from self._answer_partitions(flushed, column, partitions, waiting, room)
+            for group in waiting:
+                group.close()
+
+    def _answer_partitions(
+        self,
+        flushed: FlushedRows,
+        column: str | None,
+        partitions: list[int],
+        waiting: list[Waiting],
+        room: int,
+    ) -> Iterator[Resumed]:
+        taken = [tuples for group in waiting if (tuples := group.of(partitions)).n_rows]
+        if not taken:
+            return
+        for chunk in flushed.chunks(column, partitions, room):
+            for tuples in taken:
+                place = tuples.place
+                probe = ChunkProbe(self._graph, chunk, place.target, place.signature, self._table)
+                after = Move(target=place.target).after(place.signature)
+                for rows in tuples.batches(self._batch_rows):
+                    for batch, runs in tuples.layout.decode(rows, self._table):
+                        for found in probe.answer(batch, runs, self._scratch):
+                            yield Resumed(after, found)
+        for group in waiting:
+            group.forget(partitions)
+
+    def abandon(self) -> None:
+        self._work = None
+        self.directory.remove()
+
+
+class _Waiting:
+    """What waits and what is known of the rows on disk, as a module: its memory, and its end."""
+
+    name = "spill"
+
+    def __init__(self, mode: SpillingStems) -> None:
+        self._mode = mode
+
+    @property
+    def n_bytes(self) -> int:
+        flushed = sum(resident.flushed.n_bytes for resident in self._mode.residents)
+        return flushed + self._mode.n_waiting_bytes
+
+    def release(self) -> None:
+        self._mode.abandon()
