@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from eddies.core.evaluate import type_of
 from eddies.core.expr import Column, Expr
 from eddies.core.query import Query
 from eddies.sql import SqlPlan, plan
+from tests.support.cells import block_outputs
 from tests.support.duckdb_sql import query_sql, quoted
 
 TPCH = Path(__file__).parent / "tpch"
@@ -247,3 +249,74 @@ def test_block_aggregation_gives_the_answer_of_the_text(
     assert planned.above is None
     assert planned.blocks[0].query.aggregation is not None
     check(small, text, planned)
+
+
+def arrow_tables(db: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
+    return {name: db.sql(f"SELECT * FROM {name}").to_arrow_table() for name in schemas_of(db)}
+
+
+def check_cells(db: duckdb.DuckDBPyConnection, text: str, tables: dict[str, pa.Table]) -> SqlPlan:
+    """The plan for Spark, its blocks run in one, two and three cells, gives the text's answer."""
+    planned = plan(text, {name: table.schema for name, table in tables.items()}, host="spark")
+    expected = bag(db.cursor().execute(to_duckdb(text)).fetchall())
+    for block in planned.blocks:
+        check_types(block.query)
+    for n_cells in (1, 2, 3):
+        cursor = db.cursor()
+        for name, table in block_outputs(planned, tables, n_cells).items():
+            cursor.register(name, table)
+        above = planned.above or f"SELECT * FROM {planned.blocks[0].name}"
+        found = bag(cursor.execute(to_duckdb(above)).fetchall())
+        missing, extra = expected - found, found - expected
+        assert not missing + extra, f"{n_cells} cells: missing {missing}, extra {extra}"
+    return planned
+
+
+@pytest.mark.parametrize("name", TPCH_NAMES)
+def test_tpch_in_cells(tpch: duckdb.DuckDBPyConnection, name: str) -> None:
+    check_cells(tpch, (TPCH / f"{name}.sql").read_text(), arrow_tables(tpch))
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if "1 AS a, 'x' AS b" not in text])
+def test_plan_in_cells(small: duckdb.DuckDBPyConnection, text: str) -> None:
+    if "OVER (PARTITION" in text:
+        pytest.skip("ties make the answer of this text depend on the order of rows")
+    check_cells(small, text, arrow_tables(small))
+
+
+PIECES = {
+    "aggregates": [
+        *(
+            "count(*)",
+            "count(s)",
+            "sum(x)",
+            "sum(p)",
+            "avg(x)",
+            "avg(CAST(p AS DOUBLE))",
+            "avg(y)",
+            "min(d)",
+        ),
+        *("max(s)", "min(p)", "sum(y)", "max(x) - min(x)", "sum(x) / count(*)", "1 + count(k)"),
+        *("sum(CASE WHEN x > 10 THEN p ELSE 0 END)", "count(CASE WHEN s = 's1' THEN 1 END)"),
+        *("sum(p * (1 - p))", "min(upper(s))", "max(-y)", "sum(CAST(k AS SMALLINT))"),
+    ],
+    "groups": ["s", "k", "k + 1", "upper(s)", "d", "p", "x % 3", "y", "k > 2", "k, s", "s, x % 2"],
+    "having": ["", "", "HAVING count(*) > 1", "HAVING max(x) > 20 OR min(s) IS NULL"],
+    "where": ["", "", "AND x > 5", "AND x > 1000", "AND s IS NULL", "AND y < x"],
+}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_generated_aggregates_in_cells(small: duckdb.DuckDBPyConnection, seed: int) -> None:
+    choose = random.Random(seed)
+    items = choose.sample(PIECES["aggregates"], choose.randint(1, 5))
+    group = choose.choice(["", *PIECES["groups"]])
+    items = [*(group.split(", ") if group else []), *items]
+    listed = ", ".join(f"{item} AS c{position}" for position, item in enumerate(items))
+    joined = "(SELECT t.k, t.x, t.s, t.d, t.p, u.y FROM t JOIN u ON t.k = u.k) q"
+    where = choose.choice(PIECES["where"])
+    text = f"SELECT {listed} FROM {joined} WHERE TRUE {where}"
+    text += f" GROUP BY {group}" if group else ""
+    text += f" {choose.choice(PIECES['having'])}"
+    planned = check_cells(small, text, arrow_tables(small))
+    assert planned.blocks[0].query.aggregation is not None

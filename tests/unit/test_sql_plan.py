@@ -12,6 +12,7 @@ from eddies.core.expr import Call, Cast, Column, Expr, Literal
 from eddies.core.query import (
     MAX_SOURCES,
     Aggregate,
+    Aggregation,
     Equality,
     Filter,
     Query,
@@ -205,6 +206,113 @@ def test_other_aggregations_run_above(text: str) -> None:
     assert planned.above is not None
     assert planned.blocks[0].query.aggregation is None
     assert "aggregation runs above" in planned.reasons
+
+
+JOINED = "FROM t JOIN u ON t.k = u.k"
+
+
+def partial(text: str) -> tuple[Aggregation, str]:
+    """The aggregation of the only block of a plan for Spark, and the text above on one line."""
+    planned = plan(text, SCHEMAS, host="spark")
+    assert planned.above is not None
+    aggregation = planned.blocks[0].query.aggregation
+    assert aggregation is not None
+    assert aggregation.partial
+    assert planned.blocks[0].query.output == ()
+    return aggregation, " ".join(planned.above.replace("`", "").split())
+
+
+def test_partial_aggregates_are_merged_above() -> None:
+    aggregation, above = partial(
+        f"SELECT t.s, count(*) AS n, sum(p) AS p, min(y) AS y {JOINED} GROUP BY t.s"
+    )
+    assert [group.name for group in aggregation.groups] == ["s"]
+    assert [(a.function, a.type) for a in aggregation.aggregates] == [
+        ("count_star", pa.int64()),
+        ("sum", pa.decimal128(22, 2)),
+        ("min", pa.float64()),
+    ]
+    assert above == (
+        "SELECT __eddy_0.s AS s, COALESCE(SUM(__eddy_0.__count_star_1), 0) AS n,"
+        " CAST(SUM(__eddy_0.__sum_2) AS DECIMAL(22, 2)) AS p, MIN(__eddy_0.__min_3) AS y"
+        " FROM __eddy_0 GROUP BY __eddy_0.s"
+    )
+
+
+def test_equal_aggregates_are_computed_once() -> None:
+    aggregation, above = partial(
+        f"SELECT sum(x) / count(x) AS q, avg(x) AS a {JOINED} HAVING sum(x) > 1 ORDER BY count(x)"
+    )
+    functions = [aggregate.function for aggregate in aggregation.aggregates]
+    assert functions == ["sum", "count", "sum"]  # the mean adds doubles, the sum integers
+    assert above.count("__count_2") == 3
+    assert aggregation.groups == ()
+
+
+def test_keys_are_known_by_alias_position_and_meaning() -> None:
+    for key in ("g", "1", "t.k + 1", "(t.k + 1)"):
+        text = f"SELECT t.k + 1 AS g, (k + 1) * 2 AS h, sum(x) AS n {JOINED} GROUP BY {key}"
+        aggregation, above = partial(text.replace("(k", "(t.k"))
+        assert len(aggregation.groups) == 1
+        assert "__eddy_0.key_1 * 2 AS h" in above.replace("(__eddy_0.key_1)", "__eddy_0.key_1")
+
+
+def test_aggregates_that_ignore_duplicates_read_distinct_rows() -> None:
+    aggregation, above = partial(f"SELECT t.s, count(DISTINCT x), max(y) {JOINED} GROUP BY t.s")
+    assert [group.name for group in aggregation.groups] == ["s", "argument"]
+    assert [a.function for a in aggregation.aggregates] == ["max"]
+    assert "COUNT(DISTINCT __eddy_0.argument)" in above
+    aggregation, _ = partial(f"SELECT DISTINCT t.s, y + 1 AS z {JOINED}")
+    assert (len(aggregation.groups), aggregation.aggregates) == (2, ())
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT count(DISTINCT x), count(*)",
+        "SELECT sum(x) FILTER (WHERE y > 1)",
+        "SELECT collect_list(x)",
+        "SELECT try_sum(x)",
+        "SELECT stddev(x)",
+        "SELECT sum(soundex(t.s))",
+        "SELECT max(arr)",
+        "SELECT sum(t.s)",
+        "SELECT avg(CAST(x AS DECIMAL(38, 30)))",
+        "SELECT count(x, y)",
+        "SELECT sum(x), (SELECT max(z) FROM v WHERE v.k = t.k)",
+    ],
+)
+def test_what_has_no_partial_form_reads_the_joined_rows(select: str) -> None:
+    group = " GROUP BY t.k" if "t.k" in select else ""
+    planned = plan(f"{select} {JOINED}{group}", SCHEMAS, host="spark")
+    assert planned.blocks[0].query.aggregation is None
+    assert "aggregation runs above" in planned.reasons
+
+
+@pytest.mark.parametrize("group", ["ROLLUP (t.s)", "t.s WITH CUBE", "GROUPING SETS ((t.s), ())"])
+def test_grouping_sets_read_the_joined_rows(group: str) -> None:
+    planned = plan(f"SELECT t.s, sum(x) {JOINED} GROUP BY {group}", SCHEMAS, host="spark")
+    assert planned.blocks[0].query.aggregation is None
+
+
+def test_conditions_above_keep_aggregation_above() -> None:
+    planned = plan(f"SELECT sum(x) {JOINED} WHERE soundex(t.s) = 'A1'", SCHEMAS, host="spark")
+    assert planned.blocks[0].query.aggregation is None
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT x + 1 AS y FROM t WHERE k > 1", "SELECT 1", "SELECT sum(x) FROM t GROUP BY k"]
+)
+def test_spark_keeps_what_joins_nothing(text: str) -> None:
+    planned = plan(text, SCHEMAS, host="spark")
+    assert planned.blocks == ()
+    assert planned.above == text
+    assert planned.kept == ({"t"} if "FROM" in text else set())
+
+
+def test_aggregate_is_for_one_process() -> None:
+    with pytest.raises(PlanError, match="host='spark'"):
+        plan("SELECT sum(x) FROM t", SCHEMAS, aggregate=True, host="spark")
 
 
 def test_condition_with_a_spark_function_runs_above() -> None:

@@ -26,6 +26,7 @@ from eddies.core.expr import Expr
 
 __all__ = [
     "Aggregate",
+    "AggregateFunction",
     "Aggregation",
     "Equality",
     "Filter",
@@ -103,11 +104,14 @@ class Aggregate:
 class Aggregation:
     """Aggregation computed where the rows come out. With no `groups` there is one result row.
 
-    The answer has the columns `groups` then `aggregates`; `Query.output` is ignored.
+    The answer has the columns `groups` then `aggregates`; `Query.output` is ignored. With `partial`
+    a group may be given out in several rows, which someone above merges: then memory is bounded,
+    and grouping can stop where it does not pay.
     """
 
     groups: tuple[Output, ...]
     aggregates: tuple[Aggregate, ...]
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

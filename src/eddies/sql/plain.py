@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
-__all__ = ["is_plain", "nondeterministic"]
+__all__ = ["is_known_scalar", "is_plain", "nondeterministic"]
 
 _ROW_BY_ROW = {
     "kind",
@@ -52,9 +52,14 @@ def is_plain(query: exp.Expr, functions: Collection[str] = ()) -> bool:
         for node in item.walk():
             if isinstance(node, (*_WHOLE_TABLE, exp.Query)) or nondeterministic(node):
                 return False
-            if isinstance(node, exp.Anonymous) and node.name.lower() not in (*functions, *_SCALAR):
+            if isinstance(node, exp.Anonymous) and not is_known_scalar(node, functions):
                 return False
     return True
+
+
+def is_known_scalar(node: exp.Anonymous, functions: Collection[str]) -> bool:
+    """Whether a call that the parser has no class for is known to be row-by-row."""
+    return node.name.lower() in (*functions, *_SCALAR)
 
 
 def nondeterministic(node: exp.Expr) -> bool:

@@ -22,10 +22,11 @@ from sqlglot import exp
 
 from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
+from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
-from eddies.sql.split import split
+from eddies.sql.split import Host, split
 
 __all__ = ["Block", "SqlPlan", "plan"]
 
@@ -61,16 +62,27 @@ def plan(
     functions: Iterable[UserFunction] = (),
     *,
     aggregate: bool = False,
+    host: Host = "local",
 ) -> SqlPlan:
     """Plan the SELECT in `text` over the tables of `schemas`.
 
     With `aggregate`, a query that is nothing but groups and plain aggregates over one block is
-    answered by the block's own aggregation. Raises `PlanError` before any row is read.
+    answered by the block's own aggregation.
+
+    With `host="spark"`, every block is run in cells whose outputs are disjoint parts of the block's
+    join result, and `above` sees their union. Aggregates are computed partially in the cells and
+    merged above (`Aggregation.partial`). A join of one source is left to Spark: without any block,
+    `above` is `text` itself.
+
+    Raises `PlanError` before any row is read.
     """
+    if host == "spark" and aggregate:
+        raise PlanError("aggregate=True is for one process: host='spark' always merges partials")
     functions = tuple(functions)
     _check_functions(functions)
+    schemas = {name: _normal(schema) for name, schema in schemas.items()}
     qualified = qualify(parse(text), schemas)
-    outcome = split(qualified, schemas, functions, aggregate)
+    outcome = split(qualified, schemas, functions, aggregate, host)
     blocks = tuple(
         Block(name, outcome.blocks[name]) for name in sorted(outcome.blocks, key=_number)
     )
@@ -82,12 +94,17 @@ def plan(
     called = {node.name.lower() for node in above.find_all(exp.Anonymous)}
     return SqlPlan(
         blocks,
-        above.sql(DIALECT, identify=True, pretty=True),
+        above.sql(DIALECT, identify=True, pretty=True) if blocks or host == "local" else text,
         _base_tables(above, set(outcome.blocks)),
         reasons,
         constants,
         frozenset(function.name for function in functions if function.name.lower() in called),
     )
+
+
+def _normal(schema: pa.Schema) -> pa.Schema:
+    """The columns as eddies keep them: how a source encodes them is no matter of the query."""
+    return pa.schema([field.with_type(normal_type(field.type)) for field in schema])
 
 
 def _number(block: str) -> int:

@@ -6,13 +6,15 @@ place in FROM, and every reference to one of their columns, also from subqueries
 reference to the block's output. What cannot move stays where it was.
 
 A group of a single table gains nothing from an eddy and stays with Spark, unless it is the whole
-FROM of the outermost SELECT. A correlated subquery stays with Spark as it is.
+FROM of the outermost SELECT and there is no Spark to leave it to. A correlated subquery stays with
+Spark as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal as OneOf
 
 import pyarrow as pa
 from sqlglot import exp
@@ -31,14 +33,18 @@ from eddies.sql.join_tree import (
     relations,
     substitute,
 )
+from eddies.sql.partial import aggregate_partially
 from eddies.sql.plain import is_plain
 from eddies.sql.qualify import Qualified
 from eddies.sql.rebuild import set_from
 from eddies.sql.typed import CannotLower
 
-__all__ = ["Split", "split"]
+__all__ = ["Host", "Split", "split"]
 
 MIN_SOURCES = 2  # an eddy over one source has nothing to decide
+
+Host = OneOf["local", "spark"]
+"""Who runs the plan: one process with nothing above the block, or Spark with cells of each block."""
 
 
 @dataclass(slots=True)
@@ -56,9 +62,10 @@ def split(
     schemas: Mapping[str, pa.Schema],
     functions: Sequence[UserFunction],
     aggregate: bool,
+    host: Host = "local",
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
-    splitter = _Splitter(qualified.tables, schemas, functions, aggregate)
+    splitter = _Splitter(qualified.tables, schemas, functions, aggregate, host)
     splitter.result.above = splitter.query(qualified.tree, top=True)
     return splitter.result
 
@@ -70,12 +77,14 @@ class _Splitter:
         schemas: Mapping[str, pa.Schema],
         functions: Sequence[UserFunction],
         aggregate: bool,
+        host: Host,
     ) -> None:
         self._tables = tables
         self._schemas = schemas
         self._functions = functions
         self._function_names = frozenset(function.name.lower() for function in functions)
         self._aggregate = aggregate
+        self._host = host
         self._n_blocks = 0
         self.result = Split()
 
@@ -101,20 +110,26 @@ class _Splitter:
             self._say(f"a subquery correlated by {', '.join(sorted(outside))} stays with Spark")
             return select
         if select.args.get("from_") is None:
-            return self._without_from(select) if top else select
+            return self._without_from(select) if top and self._host == "local" else select
         root, values = join_tree(select, self._function_names)
         for key, part in select.args.items():
             if key not in ("from_", "joins", "where", "with_"):
                 for node in part if isinstance(part, list) else [part]:
                     if isinstance(node, exp.Expr):
                         substitute(node, values)
-        whole = top and len(root.items) == 1 and isinstance(root.items[0], Leaf)
+        whole = top and self._host == "local" and _is_leaf(root)
         drafts = self._group(root, 1 if whole else MIN_SOURCES)
         only = drafts[0] if len(drafts) == 1 and _is_block(root, drafts[0]) else None
         if only is not None and not root.conjuncts:
             answered = self._answer(select, only, top)
             if answered:
                 return None if top else _everything(only.name)
+            if self._host == "spark":
+                merging = self._merge(select, only)
+                if merging is not None:
+                    set_from(merging, root)
+                    self._subqueries(merging)
+                    return merging
             capture_expressions(select, only)
         self._explain(select)
         set_from(select, root)
@@ -141,6 +156,16 @@ class _Splitter:
             return False
         self.result.blocks[draft.name] = draft.finish(output, aggregation)
         return True
+
+    def _merge(self, select: exp.Select, draft: Draft) -> exp.Select | None:
+        """`select` over partial aggregates of the block, which is then finished; None if it cannot."""
+        found = aggregate_partially(select, draft, self._function_names)
+        if found is None:
+            return None
+        merging, aggregation = found
+        self.result.blocks[draft.name] = draft.finish(aggregation=aggregation)
+        self._say("partial aggregates are merged above")
+        return merging
 
     def _without_from(self, select: exp.Select) -> exp.Query | None:
         """`SELECT 1`: one row of constants, as a block over a table of one row."""
@@ -262,6 +287,10 @@ class _Splitter:
     def _say(self, reason: str) -> None:
         if reason not in self.result.reasons:
             self.result.reasons.append(reason)
+
+
+def _is_leaf(root: Group) -> bool:
+    return len(root.items) == 1 and isinstance(root.items[0], Leaf)
 
 
 def _is_block(root: Group, draft: Draft) -> bool:

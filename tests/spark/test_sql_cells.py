@@ -1,0 +1,178 @@
+"""Plans for Spark mean what the text means: blocks run in cells, the text above them in Spark.
+
+Spark runs the text itself for comparison; names, types and rows of the answers must be the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from eddies.sql import SqlPlan, plan
+from tests.support.bag import assert_same_bag
+from tests.support.cells import block_outputs
+
+TPCH = Path(__file__).parents[1] / "oracle" / "tpch"
+TPCH_NAMES = sorted(path.stem for path in TPCH.glob("q*.sql"))
+SUM_DIGITS = 11  # sums of doubles depend on the order of their terms
+
+
+def registered(spark: SparkSession, tables: Mapping[str, pa.Table]) -> None:
+    for name, table in tables.items():
+        spark.createDataFrame(table).createOrReplaceTempView(name)
+
+
+def check(spark: SparkSession, tables: Mapping[str, pa.Table], text: str, n_cells: int) -> SqlPlan:
+    """Compare the text with its plan in `n_cells` cells; the plan, to look at."""
+    schemas = {name: table.schema for name, table in tables.items()}
+    planned = plan(text, schemas, host="spark")
+    expected = spark.sql(text).toArrow()
+    outputs = block_outputs(planned, tables, n_cells)
+    registered(spark, outputs)
+    if planned.above is None:
+        found = outputs[planned.blocks[0].name]
+    else:
+        found = spark.sql(planned.above).toArrow()
+    assert found.schema.names == expected.schema.names
+    assert found.schema.types == expected.schema.types
+    assert_same_bag(found, expected, planned.above, SUM_DIGITS)
+    return planned
+
+
+@pytest.fixture(scope="module")
+def tpch(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, pa.Table]]:
+    folder = tmp_path_factory.mktemp("tpch")
+    program = Path(sys.executable).parent / "tpchgen-cli"
+    subprocess.run(
+        [program, "parquet", "-s", "0.01", "--output-dir", folder], check=True, timeout=120
+    )
+    tables = {}
+    for path in folder.glob("*.parquet"):
+        frame = spark.read.parquet(str(path))
+        frame.createOrReplaceTempView(path.stem)
+        tables[path.stem] = frame.toArrow()
+    yield tables
+    for name in tables:
+        spark.catalog.dropTempView(name)
+
+
+QUICK = ("q03", "q08", "q11", "q14", "q18")  # many groups, CASE, subquery in HAVING, global, IN
+
+
+@pytest.mark.parametrize(
+    ("n_cells", "name"),
+    [
+        pytest.param(1 + i % 3, name, marks=() if name in QUICK else pytest.mark.slow)
+        for i, name in enumerate(TPCH_NAMES)
+    ],
+)
+def test_tpch(spark: SparkSession, tpch: dict[str, pa.Table], name: str, n_cells: int) -> None:
+    check(spark, tpch, (TPCH / f"{name}.sql").read_text(), n_cells)
+
+
+def every_type(n: int) -> pa.Table:
+    """Rows of many types with NULLs, of both signs, with ties for the mean of decimals."""
+    numbers = [None if i % 7 == 3 else (i * 37) % 101 - 50 for i in range(n)]
+
+    def column(make: type, type_: pa.DataType) -> pa.Array:
+        return pa.array([None if i is None else make(i) for i in numbers], type_)
+
+    return pa.table(
+        {
+            "k": pa.array([i % 5 for i in range(n)], pa.int32()),
+            "g": pa.array([None if i % 4 == 3 else i % 3 for i in range(n)], pa.int16()),
+            "i8": column(int, pa.int8()),
+            "i32": column(int, pa.int32()),
+            "i64": column(lambda i: i * 10**15, pa.int64()),
+            "f32": column(lambda i: i / 4, pa.float32()),
+            "f64": column(lambda i: float("nan") if i > 48 else i / 8, pa.float64()),
+            "d5": column(lambda i: Decimal(i) / 100, pa.decimal128(5, 2)),
+            "d15": column(lambda i: Decimal(i * 10**12 + 7).scaleb(-2), pa.decimal128(15, 2)),
+            "d20": column(lambda i: Decimal(i * 10**17 + 1).scaleb(-9), pa.decimal128(20, 9)),
+            "d38": column(lambda i: Decimal(i * 10**34 + 1).scaleb(-18), pa.decimal128(38, 18)),
+            "s": column(lambda i: f"text {i % 11}", pa.string()),
+            "d": column(lambda i: i * 100, pa.int32()).cast(pa.date32()),
+            "t": column(lambda i: i * 10**9, pa.int64()).cast(pa.timestamp("us", "UTC")),
+            "b": column(lambda i: i % 2 == 0, pa.bool_()),
+        }
+    )
+
+
+AGGREGATES = [
+    (
+        "SELECT g, count(*), count(s), sum(i8), sum(i32), sum(i64), sum(f32), sum(f64), sum(d5),"
+        " sum(d15), sum(d38) FROM a JOIN b ON a.k = b.bk WHERE {condition} GROUP BY g"
+    ),
+    (
+        "SELECT g + 1 AS h, avg(i8), avg(i32), avg(i64), avg(f32), avg(f64), avg(d5), avg(d15),"
+        " avg(d20), avg(-d15), avg(d5 * z) AS products FROM a JOIN b ON a.k = b.bk"
+        " WHERE {condition} GROUP BY 1"
+    ),
+    (
+        "SELECT b, min(i8), max(i64), min(f32), max(f64), min(d38), max(s), min(s), min(d), max(t),"
+        " max(a.b) FROM a JOIN b ON a.k = b.bk WHERE {condition} GROUP BY b"
+    ),
+    (
+        "SELECT count(*) + 1 AS n, count(i8) AS m, sum(d15) / count(*) AS q, avg(d15) - 1 AS r,"
+        " min(s) || 'x' AS x, sum(CASE WHEN g = 1 THEN d5 ELSE 0 END) AS c"
+        " FROM a JOIN b ON a.k = b.bk WHERE {condition}"
+    ),
+    (
+        "SELECT upper(s) AS u, rank() OVER (ORDER BY sum(i32), upper(s)) AS r, sum(count(*)) OVER ()"
+        " AS w FROM a JOIN b ON a.k = b.bk WHERE {condition} GROUP BY upper(s)"
+        " HAVING max(d15) > (SELECT avg(d15) FROM a JOIN b ON a.k = b.bk) OR u IS NULL"
+        " ORDER BY u"
+    ),
+    (
+        "SELECT g, count(DISTINCT s), sum(DISTINCT d5), max(f64), count(DISTINCT i8, b), avg(DISTINCT"
+        " d15) FROM a JOIN b ON a.k = b.bk WHERE {condition} GROUP BY g"
+    ),
+    "SELECT DISTINCT s, z + 1 AS y FROM a JOIN b ON a.k = b.bk WHERE {condition} ORDER BY s",
+    (
+        "SELECT q.n, x.m FROM (SELECT g, avg(d15) AS n FROM a JOIN b ON a.k = b.bk GROUP BY g) q"
+        " CROSS JOIN (SELECT max(d20) AS m FROM a JOIN b ON a.k = b.bk WHERE {condition}) x"
+        " UNION ALL SELECT avg(d5), sum(d38) FROM a JOIN b ON a.k = b.bk WHERE {condition}"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def all_types(spark: SparkSession) -> dict[str, pa.Table]:
+    b = pa.table({"bk": pa.array([0, 1, 2, 2, 3]), "z": pa.array([1, -2, 3, None, 5], pa.int32())})
+    made = {"a": every_type(200), "b": b}
+    registered(spark, made)
+    return made
+
+
+@pytest.mark.parametrize("condition", ["TRUE", "a.k > 100"], ids=["rows", "empty"])
+@pytest.mark.parametrize("text", AGGREGATES)
+def test_aggregates(
+    spark: SparkSession, all_types: dict[str, pa.Table], text: str, condition: str
+) -> None:
+    planned = check(spark, all_types, text.format(condition=condition), 3)
+    assert planned.blocks
+    assert all(block.query.aggregation is not None for block in planned.blocks)
+
+
+def test_mean_of_decimals_is_rounded_once(spark: SparkSession) -> None:
+    """A mean just below a tie, which a division rounded to fewer digits lifts over it."""
+    values = [Decimal("0.000000001"), *[Decimal(0)] * 20_000]
+    tables = {
+        "a": pa.table({"k": [1] * len(values), "x": pa.array(values, pa.decimal128(20, 9))}),
+        "b": pa.table({"k": [1]}),
+    }
+    registered(spark, tables)
+    for sign in ("", "-"):
+        check(spark, tables, f"SELECT avg({sign}x) AS m FROM a JOIN b ON a.k = b.k", 2)
+    twice = "SELECT avg(x) AS once, CAST(sum(x) / count(x) AS DECIMAL(24, 13)) AS twice FROM a"
+    row = spark.sql(twice).collect()[0]
+    assert row.once < row.twice, "the data must tell the two apart"

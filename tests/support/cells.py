@@ -1,0 +1,44 @@
+"""A plan run as a host with cells would: every block in parts whose outputs are put together.
+
+The largest source of a block is divided into `n_cells` disjoint parts, all others are there in each
+cell, so that the cells' join results are disjoint and together complete. Aggregations are not put
+together here: their rows are partial, and the text above has to merge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+
+from eddies.core.query import Query
+from eddies.hosts.local import run
+from eddies.sql import SqlPlan
+
+__all__ = ["block_outputs", "run_cells"]
+
+
+def block_outputs(
+    planned: SqlPlan, tables: Mapping[str, pa.Table], n_cells: int
+) -> dict[str, pa.Table]:
+    """The outputs of all blocks, by block name."""
+    inputs = {**tables, **planned.constants}
+    return {block.name: run_cells(block.query, inputs, n_cells) for block in planned.blocks}
+
+
+def run_cells(query: Query, tables: Mapping[str, pa.Table], n_cells: int) -> pa.Table:
+    """`query` on each of `n_cells` parts of its largest source, the rows one after another."""
+    sizes = [tables[source.table].num_rows for source in query.sources]
+    largest = sizes.index(max(sizes))
+    whole = tables[query.sources[largest].table]
+    sources = list(query.sources)
+    sources[largest] = replace(sources[largest], table="the part of a cell")
+    in_cell = replace(query, sources=tuple(sources))
+    bounds = [whole.num_rows * cell // n_cells for cell in range(n_cells + 1)]
+    answers = []
+    for start, stop in pairwise(bounds):
+        part = whole.slice(start, stop - start)
+        answers.append(run(in_cell, {**tables, "the part of a cell": part}).table())
+    return pa.concat_tables(answers)
