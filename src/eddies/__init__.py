@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eddies import errors
     from eddies.core.options import Options
     from eddies.sources import read
+    from eddies.spark.query import sql
     from eddies.spark.session import session
 
 __all__ = [
@@ -25,11 +26,13 @@ __all__ = [
     "errors",
     "read",
     "session",
+    "sql",
 ]
 
 _MODULES = {
     "errors": "eddies.errors",
     "read": "eddies.sources.read",
+    "sql": "eddies.sql",
 }
 _MODULE_BY_NAME = {
     "Options": "eddies.core.options",

@@ -16,8 +16,9 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.evaluate import evaluate
 from eddies.core.graph import Graph
 from eddies.core.modules.aggregate import Aggregator
+from eddies.core.query import Query
 
-__all__ = ["Output"]
+__all__ = ["Output", "result_schema"]
 
 SMALLEST_ROWS = 4096  # pieces below this are put together
 
@@ -28,7 +29,7 @@ class Output:
     def __init__(self, graph: Graph) -> None:
         self._query = graph.query
         self._functions = graph.functions
-        self.schema = _schema(graph)
+        self.schema = result_schema(graph.query)
         self._ready: deque[pa.RecordBatch] = deque()
         self._small: list[pa.RecordBatch] = []
         self._n_small = 0
@@ -125,8 +126,8 @@ class Collector:
             self._output.add(self._output.project(batch))
 
 
-def _schema(graph: Graph) -> pa.Schema:
-    query = graph.query
+def result_schema(query: Query) -> pa.Schema:
+    """The columns of the answer."""
     if query.aggregation is None:
         return pa.schema([pa.field(output.name, output.type) for output in query.output])
     groups, aggregates = query.aggregation.groups, query.aggregation.aggregates

@@ -1,0 +1,244 @@
+"""Cells: how one join is divided among Spark tasks so that every join is local to a task.
+
+Think of the cells as a box (the HyperCube of Afrati and Ullman, and of Beame, Koutris and Suciu). One
+dimension may divide the rows of one relation, its *row split*; every other dimension belongs to a
+*key class* (columns that are equal in every result) and divides it by hash. A relation is hashed on
+the classes it has and *replicated* over all other dimensions. So the parts of any result row meet in
+exactly one cell: each class puts them at one coordinate of its dimension, and the row split at one of
+its own. No intermediate result ever leaves its cell.
+
+For a star with small dimensions the best box has one dimension only: split the facts, replicate the
+rest. For two large relations it is hashing both. Which box is best follows from sizes and from how a
+relation comes: a task that reads a hashed relation from files reads all of it and keeps its part, so
+hashing saves building there, not reading; rows that are exchanged by Spark are moved once a copy.
+
+Known limitations: a relation with several roles (a self-join) is replicated as a whole, unless it is
+the largest, when each role becomes a relation of its own (`separate_roles`). Derived keys
+(`a.x + 1 = b.y`) are not hashed: their relation is replicated over the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from eddies.core.graph import Graph
+from eddies.core.query import Query
+
+__all__ = ["CellPlan", "Delivery", "HashedOn", "RelationSize", "plan_cells", "separate_roles"]
+
+# Nanoseconds a row on one core; what matters are their proportions.
+_READ_NS_A_BYTE = 2.0
+_FILTER_NS = 6.0
+_BUILD_NS = 25.0
+_PROBE_NS = 25.0
+_EXCHANGE_NS = 250.0
+_TASK_NS = 5e6
+_MOST_BOXES = 20_000
+_UNKNOWN_ROWS = 1_000_000
+
+How = Literal["direct", "exchange", "partitions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RelationSize:
+    """What is known of a relation before it is read. `n_rows` None: nobody knows."""
+
+    n_rows: int | None
+    row_bytes: float
+    how: Literal["direct", "exchange"]
+
+    @property
+    def rows(self) -> int:
+        return _UNKNOWN_ROWS if self.n_rows is None else self.n_rows
+
+
+@dataclass(frozen=True, slots=True)
+class HashedOn:
+    """A dimension that divides a relation by the hash of `column`."""
+
+    column: str
+    key_class: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How one relation comes to the cells.
+
+    `partitions`: the relation is a DataFrame whose own partitions are the row split; no exchange.
+    """
+
+    relation: str
+    how: How
+    is_split: bool
+    hashed: tuple[HashedOn, ...] = ()
+
+    def describe(self) -> str:
+        """For people."""
+        if self.how == "partitions":
+            return "its own partitions"
+        parts = ["split by rows"] if self.is_split else []
+        parts += [f"hashed on {on.column}" for on in self.hashed]
+        return f"{' and '.join(parts) or 'replicated'}, {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """The box: `shares[0]` divides the rows of the split relation, the others key classes."""
+
+    shares: tuple[int, ...]
+    deliveries: Mapping[str, Delivery]
+    last: str  # the relation that streams by when all others are complete
+    ns: float
+
+    @property
+    def n_cells(self) -> int:
+        return prod(self.shares)
+
+    def coordinates(self, cell: int) -> tuple[int, ...]:
+        """The coordinates of a cell in the box."""
+        found = []
+        for share in reversed(self.shares):
+            cell, coordinate = divmod(cell, share)
+            found.append(coordinate)
+        return tuple(reversed(found))
+
+    def strides(self) -> tuple[int, ...]:
+        """How many cells lie between neighbours along each dimension."""
+        return tuple(prod(self.shares[d + 1 :]) for d in range(len(self.shares)))
+
+    def order(self, sizes: Mapping[str, RelationSize]) -> list[str]:
+        """Relations in the order in which a cell takes them in: small ones first."""
+        first = sorted((n for n in self.deliveries if n != self.last), key=lambda n: sizes[n].rows)
+        return [*first, self.last]
+
+
+def separate_roles(query: Query, sizes: Mapping[str, RelationSize]) -> Query:
+    """`query` with a relation for each role of the largest table, if that table has several.
+
+    A row split sends one row to one cell, so two roles cannot share it.
+    """
+    largest = max(sizes, key=lambda name: sizes[name].rows)
+    if sum(source.table == largest for source in query.sources) < 2:
+        return query
+    sources = tuple(
+        replace(source, table=f"{source.table} as {source.name}")
+        if source.table == largest
+        else source
+        for source in query.sources
+    )
+    return replace(query, sources=sources)
+
+
+def plan_cells(
+    graph: Graph, sizes: Mapping[str, RelationSize], n_slots: int, n_cells: int | None = None
+) -> CellPlan:
+    """The cheapest box of at most `n_slots` cells, or of `n_cells` if possible when that is given."""
+    names = [relation.name for relation in graph.relations]
+    roles = {relation.name: len(relation.roles) for relation in graph.relations}
+    largest = max(names, key=lambda name: sizes[name].rows)
+    splittable = [name for name in names if roles[name] == 1]
+    splittable.sort(key=lambda name: -sizes[name].rows)
+    hashable = _hashable(graph)
+    best: CellPlan | None = None
+    for shares in _boxes(1 + len(graph.classes), n_cells or n_slots, n_cells is not None):
+        candidates = splittable[:3] if shares[0] > 1 else [None]
+        for split in candidates:
+            plan = _box(names, sizes, hashable, shares, split, largest, n_slots)
+            if best is None or plan.ns < best.ns:
+                best = plan
+    assert best is not None, "one cell is always possible"
+    return best
+
+
+def _hashable(graph: Graph) -> dict[str, dict[int, str]]:
+    """For each relation of one role the classes that one of its own columns belongs to."""
+    found: dict[str, dict[int, str]] = {}
+    for relation in graph.relations:
+        columns = {}
+        if len(relation.roles) == 1:
+            for number, key_class in enumerate(graph.classes):
+                column = key_class.column_by_source.get(relation.roles[0])
+                if column is not None and column in relation.read.names:
+                    columns[number] = column
+        found[relation.name] = columns
+    return found
+
+
+def _boxes(n_dimensions: int, n_cells: int, exactly: bool) -> Iterator[tuple[int, ...]]:
+    """Shares with a product of at most `n_cells`, or of just that if `exactly`.
+
+    Those with few dimensions come first, so that a limit on their number cuts off the least likely.
+    """
+    n_given = 0
+    for n_used in range(0, min(n_dimensions, 4) + 1):
+        for dimensions in _choose(n_dimensions, n_used):
+            for factors in _factors(n_used, n_cells):
+                if exactly and prod(factors) != n_cells:
+                    continue
+                shares = [1] * n_dimensions
+                for dimension, factor in zip(dimensions, factors, strict=True):
+                    shares[dimension] = factor
+                yield tuple(shares)
+                n_given += 1
+                if n_given >= _MOST_BOXES:
+                    return
+    if n_given == 0:
+        yield (1,) * n_dimensions
+
+
+def _choose(n: int, k: int) -> Iterator[tuple[int, ...]]:
+    from itertools import combinations
+
+    yield from combinations(range(n), k)
+
+
+def _factors(k: int, most: int) -> Iterator[tuple[int, ...]]:
+    """`k` factors, each at least 2, with a product of at most `most`."""
+    if k == 0:
+        yield ()
+        return
+    for first in range(2, most // 2 ** (k - 1) + 1):
+        for rest in _factors(k - 1, most // first):
+            yield (first, *rest)
+
+
+def _box(
+    names: Sequence[str],
+    sizes: Mapping[str, RelationSize],
+    hashable: Mapping[str, Mapping[int, str]],
+    shares: tuple[int, ...],
+    split: str | None,
+    largest: str,
+    n_slots: int,
+) -> CellPlan:
+    """The cost of one box: the work of a cell, for each round of cells, plus what is exchanged."""
+    deliveries: dict[str, Delivery] = {}
+    cell_ns, exchange_ns = _TASK_NS, 0.0
+    n_cells = prod(shares)
+    last = split or largest
+    for name in names:
+        size = sizes[name]
+        hashed = tuple(
+            HashedOn(column, number, 1 + number)
+            for number, column in hashable[name].items()
+            if shares[1 + number] > 1
+        )
+        is_split = name == split
+        deliveries[name] = Delivery(name, size.how, is_split, hashed)
+        kept = size.rows / prod(shares[on.dimension] for on in hashed)
+        if is_split:
+            kept /= shares[0]
+        if size.how == "direct":
+            read = size.rows / shares[0] if is_split else size.rows
+            cell_ns += read * (_READ_NS_A_BYTE * size.row_bytes + _FILTER_NS * len(hashed))
+        else:
+            n_copies = n_cells * kept / max(size.rows, 1)
+            exchange_ns += size.rows * _EXCHANGE_NS * (0.6 + 0.4 * n_copies)
+        cell_ns += kept * (_PROBE_NS if name == last else _BUILD_NS)
+    n_rounds = -(-n_cells // n_slots)
+    ns = cell_ns * n_rounds + exchange_ns / n_slots
+    return CellPlan(shares, deliveries, last, ns)

@@ -1,0 +1,131 @@
+"""The tables a query reads, whatever they came as: DataFrames, sources, Arrow tables, paths.
+
+Every input can be read by Spark (`dataframe`), and those with a `source` also by the tasks
+themselves, which is several times faster. Asking for columns and sizes reads schemas and file footers,
+never rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from eddies.core.state.columns import normal_type
+from eddies.errors import SourceError, UnsupportedError
+from eddies.sources import read
+from eddies.sources.inline import InlineSource
+from eddies.sources.source import Source, is_source
+
+__all__ = ["Input", "make_inputs"]
+
+INLINE_BYTES = 4 << 20  # Arrow tables up to this size travel with the task
+_STATISTICS = re.compile(
+    r"Statistics\(sizeInBytes=([0-9.E+]+) ([KMGTPE]?i?B)(?:, rowCount=([0-9.E+]+))?"
+)
+_TEXT_BYTES = 20  # guess for a value of unknown width
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One table: its columns as the eddy keeps them, and the ways to read it."""
+
+    name: str
+    schema: pa.Schema
+    source: Source | None
+    frame: DataFrame | None
+    n_rows: int | None
+
+    def dataframe(self, spark: SparkSession) -> DataFrame:
+        """The table as Spark reads it."""
+        if self.frame is not None:
+            return self.frame
+        assert self.source is not None, "an input has a frame or a source"
+        return self.source.dataframe(spark)
+
+    @property
+    def label(self) -> str:
+        """What it is, for people."""
+        return "DataFrame" if self.source is None else self.source.label
+
+
+def make_inputs(tables: Mapping[str, object], spark: SparkSession) -> dict[str, Input]:
+    """Open `tables`: footers and schemas are read, nothing else."""
+    return {name: _input(name, table, spark) for name, table in tables.items()}
+
+
+def _input(name: str, table: object, spark: SparkSession) -> Input:
+    if isinstance(table, DataFrame):
+        return _from_frame(name, table)
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        if table.nbytes > INLINE_BYTES:
+            frame = spark.createDataFrame(_delivered(table))
+            return Input(name, _normal(table.schema), None, frame, table.num_rows)
+        table = InlineSource(table)
+    elif isinstance(table, str):
+        table = read.parquet(table)
+    if not is_source(table):
+        raise SourceError(
+            f"table {name!r} is a {type(table).__name__}; expected a pyspark DataFrame, a source of "
+            "eddies.read, a pyarrow Table, or a path"
+        )
+    if not table.is_direct:
+        return _from_frame(name, table.dataframe(spark))
+    return Input(name, _normal(table.schema), table, None, table.n_rows)
+
+
+def _from_frame(name: str, frame: DataFrame) -> Input:
+    if frame.isStreaming:
+        raise UnsupportedError(
+            f"table {name!r} is a streaming DataFrame; eddies.sql reads batch inputs only"
+        )
+    schema = _normal(to_arrow_schema(frame.schema, timezone="UTC"))
+    return Input(name, schema, None, frame, _estimated_rows(frame, schema))
+
+
+def _delivered(table: pa.Table) -> pa.Table:
+    """`table` in types that Spark takes."""
+    return table.cast(_normal(table.schema))
+
+
+def _normal(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(normal_type(field.type)) for field in schema])
+
+
+def _estimated_rows(frame: DataFrame, schema: pa.Schema) -> int | None:
+    """What Spark's own statistics say: a row count, or bytes divided by the width of a row."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        frame.explain(mode="cost")
+    found = re.search(
+        r"Statistics\(sizeInBytes=([0-9.E+]+) ([KMGTPE]?i?B)(?:, rowCount=([0-9.E+]+))?",
+        printed.getvalue(),
+    )
+    if found is None:
+        return None
+    if found[3]:
+        return int(float(found[3]))
+    unit = "BKMGTPE".index(found[2][0])
+    if unit >= 5:
+        return None  # Spark's way to say that it does not know
+    return int(float(found[1]) * 1024**unit / (8 + row_bytes(schema, schema.names)))
+
+
+def row_bytes(schema: pa.Schema, columns: list[str]) -> float:
+    """Roughly what a row of `columns` takes in memory."""
+    widths = []
+    for name in columns:
+        type_ = schema.field(name).type
+        try:
+            widths.append(type_.bit_width / 8)
+        except ValueError:
+            widths.append(_TEXT_BYTES)
+    return float(sum(widths))

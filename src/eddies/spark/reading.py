@@ -1,0 +1,119 @@
+"""Direct delivery: a task reads its own part of a relation.
+
+Every cell reads the same list of splits and takes from it what belongs to its coordinates, so the list
+is made once and travels to all of them:
+
+* a *row split* gives each cell an interval of the rows, counted over the concatenated splits. Splits
+  outside of the interval are not opened; one that is cut by a border is read by both neighbours, each
+  of which keeps its side;
+* a *hashed* relation is read by all and filtered: a row stays where the hash of its key says. NULL
+  keys match nothing and are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddies.core.expr import Expr
+from eddies.core.state.columns import column_of
+from eddies.sources.source import Split
+
+__all__ = ["HashFilter", "Reading", "coordinates_of"]
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(33)
+
+
+def coordinates_of(
+    array: pa.Array, share: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_] | None]:
+    """Where the hash of each value lies along a dimension of `share` cells, and which are not NULL."""
+    column = column_of(array)
+    words = column.words(None)
+    mixed = (words * _MULTIPLIER) >> _SHIFT
+    valid = column.valid(None)
+    found = (mixed % np.uint64(share)).astype(np.int32)
+    return found, None if valid is None else valid.astype(np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class HashFilter:
+    """Keeps the rows whose `column` hashes to the cell's coordinate along `dimension`."""
+
+    column: str
+    share: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What all cells read of one relation. `row_share` is 1 if the rows are not split."""
+
+    relation: str
+    columns: tuple[str, ...]
+    where: tuple[Expr, ...]
+    splits: tuple[Split, ...]
+    row_share: int
+    filters: tuple[HashFilter, ...]
+
+    def batches(self, coordinates: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows for the cell at `coordinates`; along dimension 0 lies the row split."""
+        for batch in self._split_rows(coordinates[0]):
+            kept = self._hashed(batch, coordinates)
+            if kept.num_rows:
+                yield kept
+
+    def _split_rows(self, part: int) -> Iterator[pa.RecordBatch]:
+        if self.row_share == 1:
+            for split in self.splits:
+                yield from split.read(self.columns, self.where)
+            return
+        sizes = [split.n_rows for split in self.splits]
+        known = [size for size in sizes if size is not None]
+        if len(known) == len(sizes):
+            yield from self._interval(part, known)
+            return
+        # Nobody knows the borders: deal out whole splits, or batches if there are few splits.
+        many = len(self.splits) >= 4 * self.row_share
+        number = 0
+        for split in self.splits[part :: self.row_share] if many else self.splits:
+            for batch in split.read(self.columns, self.where):
+                if many or number % self.row_share == part:
+                    yield batch
+                number += 1
+
+    def _interval(self, part: int, sizes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        total = sum(sizes)
+        begin = total * part // self.row_share
+        end = total * (part + 1) // self.row_share
+        first = 0
+        for split, size in zip(self.splits, sizes, strict=True):
+            low, high = max(begin - first, 0), min(end - first, size)
+            first += size
+            if low >= high:
+                continue
+            if (low, high) == (0, size):
+                yield from split.read(self.columns, self.where)
+                continue
+            # A border: predicates must not move it, so this split is read without them.
+            position = 0
+            for batch in split.read(self.columns):
+                cut = batch.slice(max(low - position, 0), max(high - max(low, position), 0))
+                position += batch.num_rows
+                if cut.num_rows:
+                    yield cut
+
+    def _hashed(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
+        keep: npt.NDArray[np.bool_] | None = None
+        for one in self.filters:
+            found, valid = coordinates_of(batch.column(one.column), one.share)
+            wanted = found == coordinates[one.dimension]
+            if valid is not None:
+                wanted &= valid
+            keep = wanted if keep is None else keep & wanted
+        return batch if keep is None else batch.filter(pa.array(keep))

@@ -1,0 +1,113 @@
+"""What a Spark task does: one eddy for one cell.
+
+The task takes in the relations of its cell, small ones first and to their end, then lets the last one
+stream by: it is never stored. Results are handed to Spark as soon as the eddy has some.
+
+A relation comes to the task in one of three ways (`eddies.spark.cells`): the task reads it itself
+(`reading`), it comes as packed blobs through an exchange (`exchange`), or it is what Spark feeds the
+task with, the partitions of a DataFrame.
+
+If a relation ends without a single row that passes its selections, there is no result, and nothing
+more is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from eddies.core.eddy import Eddy
+from eddies.core.options import Options
+from eddies.core.query import Query
+from eddies.spark.cells import CellPlan
+from eddies.spark.exchange import Blobs
+from eddies.spark.reading import Reading
+from eddies.spark.trace import Trace
+
+__all__ = ["EddyTask"]
+
+Arrivals = Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class EddyTask:
+    """The function that `mapInArrow` runs. Travels to the executors, so it holds no rows.
+
+    `fed` says what the incoming batches are: numbers of cells ("cells"), blobs of exchanged relations
+    ("blobs"), or rows of the last relation ("rows").
+    """
+
+    block: str
+    query: Query
+    options: Options
+    plan: CellPlan
+    order: tuple[str, ...]
+    readings: Mapping[str, Reading]
+    expected_rows: Mapping[str, int]
+    fed: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.fed == "rows":
+            yield from self._run(_partition(), (0,), {self.order[-1]: lambda: batches})
+            return
+        if self.fed == "blobs":
+            for cell, blobs in Blobs.by_cell(batches, self.order):
+                yield from self._run(cell, self.plan.coordinates(cell), blobs.arrivals())
+            return
+        for batch in batches:
+            for cell in batch.column(0).to_pylist():
+                yield from self._run(cell, self.plan.coordinates(cell), {})
+
+    def _run(
+        self, cell: int, coordinates: tuple[int, ...], fed: Mapping[str, Arrivals]
+    ) -> Iterator[pa.RecordBatch]:
+        trace = Trace.begin(self.options.trace_dir, self.block, cell)
+        options = replace(self.options, seed=self.options.seed + cell)
+        eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
+        try:
+            for name in self.order:
+                deliver = fed.get(name) or partial(self._read, name, coordinates)
+                yield from self._take_in(eddy, name, deliver())
+            while (rows := eddy.poll()) is not None:
+                yield rows
+            assert eddy.is_done, "termination: all relations have ended"
+        except Exception as error:
+            error.add_note(f"in cell {cell} of {self.plan.n_cells} of {self.block}")
+            raise
+        finally:
+            if trace is not None:
+                trace.end(eddy)
+            eddy.close()
+
+    def _read(self, name: str, coordinates: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """What the cell reads itself. An exchanged relation of which nothing came has no rows here."""
+        if name in self.readings:
+            yield from self.readings[name].batches(coordinates)
+
+    def _take_in(
+        self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        n_before = 0
+        if not eddy.is_hopeless:
+            for batch in arrivals:
+                try:
+                    eddy.push(name, batch)
+                    while (rows := eddy.poll()) is not None:
+                        yield rows
+                except Exception as error:
+                    error.add_note(
+                        f"rows {n_before:,} to {n_before + batch.num_rows:,} of {name!r}"
+                    )
+                    raise
+                n_before += batch.num_rows
+        eddy.end(name)
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
