@@ -13,6 +13,7 @@ __all__ = [
     "StateError",
     "TypeMismatchError",
     "UnknownNameError",
+    "UnreachableError",
     "UnsupportedError",
 ]
 
@@ -31,6 +32,10 @@ class PlanError(EddiesError):
 
 class UnknownNameError(PlanError):
     """The query names a table, column or function that does not exist."""
+
+
+class UnreachableError(PlanError):
+    """A source has no scan, and nothing in the query binds an index of it."""
 
 
 class TypeMismatchError(PlanError):

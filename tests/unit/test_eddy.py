@@ -14,6 +14,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import Built, Finished, Routed, SourceEnded
 from eddies.core.exactly_once import NoRule
 from eddies.core.expr import Call, Literal
+from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies import POLICIES
 from eddies.core.policies.random import RandomPolicy
@@ -547,13 +548,14 @@ def test_counters_agree_with_the_event_log(batch_rows: int) -> None:
     for signature, n_in in entered.items():
         if signature.sources.bit_count() > 1:
             assert n_in == left[signature]
-    assert left[(0b111, 1)] == found.num_rows
+    assert left[Signature(0b111, 1)] == found.num_rows
 
 
-def _after(signature: tuple[int, int], module: str) -> tuple[int, int]:
+def _after(signature: Signature, module: str) -> Signature:
     if module.startswith("select:"):
-        return (signature[0], signature[1] | 1)
-    return (signature[0] | 1 << "abc".index(module.removeprefix("stem:")), signature[1])
+        return Signature(signature.sources, signature.done | 1)
+    source = "abc".index(module.removeprefix("stem:"))
+    return Signature(signature.sources | 1 << source, signature.done)
 
 
 def test_the_last_relation_is_not_stored() -> None:

@@ -23,7 +23,7 @@ from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinTree
 from eddies.core.lineage import Signature, bits
 
-__all__ = ["Move", "is_result", "legal_joins", "legal_moves", "may_skip_build"]
+__all__ = ["Move", "is_connected", "is_result", "legal_joins", "legal_moves", "may_skip_build"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Move:
         """The signature of what comes back."""
         if self.optional >= 0:
             return Signature(signature.sources, signature.done | 1 << self.optional)
+        if self.target < 0:
+            return signature  # nowhere: rows that may not go on are let go
         return Signature(signature.sources | 1 << self.target, signature.done)
 
 
@@ -54,7 +56,7 @@ def legal_moves(graph: Graph, signature: Signature) -> tuple[Move, ...]:
     """All legal next moves, in the order of the query text: connected sources, then predicates."""
     spanned = signature.sources
     missing = bits(graph.all_sources & ~spanned)
-    connected = [target for target in missing if _is_connected(graph, spanned, target)]
+    connected = [target for target in missing if is_connected(graph, spanned, target)]
     moves = [Move(target=target) for target in connected]
     if not connected:
         moves = [Move(target=target, cross=True) for target in missing]
@@ -79,7 +81,7 @@ def _legal_predicates(graph: Graph, signature: Signature) -> list[Move]:
     ]
 
 
-def _is_connected(graph: Graph, spanned: int, target: int) -> bool:
+def is_connected(graph: Graph, spanned: int, target: int) -> bool:
     """Whether some predicate can be checked on the way to `target`."""
     bit = 1 << target
     if any(c.mask & bit and c.mask & spanned for c in graph.classes):

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from eddies.core.access import Access, LookupExecutor
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock, RealClock
 from eddies.core.constraints import is_result
@@ -86,6 +87,9 @@ class Eddy:
         stamps: StampRule | None = None,
         expected_rows: Mapping[str, int] | None = None,
         regret: RegretLog | None = None,
+        access: Mapping[str, Access] | None = None,
+        lookups: LookupExecutor | None = None,
+        completes_probes: bool = True,
     ) -> None:
         self.options = options or Options()
         self.graph = make_graph(query)
@@ -220,11 +224,40 @@ class Eddy:
         relation = self._relation(source)
         self._check_open(relation)
         self._ended[relation] = True
+        if not self._skips_build[relation] and self.stems[relation].n_built == 0:
+            self.is_hopeless = True
         self._skips_build = self.mode.skips_build(self._ended)
         self.mode.end(relation)
         if self._events is not None:
             name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
             self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
+
+    def push_by(self, source: str, scan: str, batch: pa.RecordBatch) -> None:
+        """`push`, when a relation has several scans: these rows come by `scan`."""
+        if self.access is not None:
+            self.access.arrives_by(self._relation(source), scan)
+        self.push(source, batch)
+
+    def lose_scan(self, source: str, scan: str, reason: str) -> None:
+        """A scan has failed for good. Others of the relation go on, or its indexes take over."""
+        relation = self._relation(source)
+        self._check_open(relation)
+        if self.access is None:
+            raise SourceError(f"source {source!r} failed: {reason}")
+        if not self.access.lose_scan(relation, scan, reason):
+            self._ended[relation] = True
+            self._skips_build = self.mode.skips_build(self._ended)
+
+    def await_lookups(self, until_ns: int | None) -> bool:
+        """Wait until a look-up is answered, something about them must be done, or it is `until_ns`
+        on the eddy's clock; False, at once, if no look-up is under way.
+        """
+        if self.access is None or not self.access.lookups.dispatcher.n_pending:
+            return False
+        moment_ns = self.access.lookups.dispatcher.next_moment_ns()
+        moments = [moment for moment in (until_ns, moment_ns) if moment is not None]
+        self.access.lookups.dispatcher.executor.wait(min(moments, default=None))
+        return True
 
     def poll(self) -> pa.RecordBatch | None:
         """Route what waits until some results are ready; None when there is nothing left to do.

@@ -17,8 +17,13 @@ __all__ = [
     "EventSink",
     "Finished",
     "Indexed",
+    "LookupFailed",
+    "LookupIssued",
+    "LookupReturned",
+    "MirrorDiffers",
     "Reoptimized",
     "Routed",
+    "ScanFailed",
     "SourceEnded",
 ]
 
@@ -82,7 +87,76 @@ class Finished:
     n_rows: int
 
 
-Event = Built | Indexed | Routed | Reoptimized | SourceEnded | Finished
+@dataclass(frozen=True, slots=True)
+class LookupIssued:
+    """An index of `source` was asked for `n_keys` keys."""
+
+    at_ns: int
+    source: str
+    index: str
+    n_keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupReturned:
+    """An index gave `n_rows` rows for `n_keys` keys, `elapsed_ns` after it was asked."""
+
+    at_ns: int
+    source: str
+    index: str
+    n_keys: int
+    n_rows: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFailed:
+    """An index did not answer, or not in time; its keys are asked for again elsewhere or later."""
+
+    at_ns: int
+    source: str
+    index: str
+    n_keys: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFailed:
+    """One of several scans of a relation failed; the others go on."""
+
+    at_ns: int
+    source: str
+    scan: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorDiffers:
+    """`n_rows` rows came by `access` with the key of a stored row but other values; dropped.
+
+    `example` shows one of them.
+    """
+
+    at_ns: int
+    source: str
+    access: str
+    n_rows: int
+    example: str
+
+
+Event = (
+    Built
+    | Indexed
+    | Routed
+    | Reoptimized
+    | SourceEnded
+    | Finished
+    | LookupIssued
+    | LookupReturned
+    | LookupFailed
+    | ScanFailed
+    | MirrorDiffers
+)
 
 
 class EventSink(Protocol):

@@ -13,10 +13,15 @@ __all__ = ["Signature", "bits"]
 
 
 class Signature(NamedTuple):
-    """Sources spanned and optional predicates passed. Both masks only grow (*Progress*)."""
+    """Sources spanned and optional predicates passed. Both masks only grow (*Progress*).
+
+    `prior` are sources that bounced the batch back. ProbeCompletion lets no such batch go on, so the
+    mask is zero unless the rule is switched off.
+    """
 
     sources: int
     done: int = 0
+    prior: int = 0
 
 
 def bits(mask: int) -> list[int]:

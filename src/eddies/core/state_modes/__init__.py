@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from random import Random
 
+from eddies.core.access import Access, LookupExecutor
+from eddies.core.access.choice import AnyIndex, EarliestAnswer
+from eddies.core.access.requests import NoLookups
+from eddies.core.clock import Clock
+from eddies.core.events import EventSink
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
+from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.joins import JoinsMode
 from eddies.core.state_modes.spilling import SpillingStems
 from eddies.core.state_modes.static import StaticMode
 from eddies.core.state_modes.stems import StemsMode
+from eddies.errors import OptionError
 
-__all__ = ["StateMode", "make_state_mode"]
+__all__ = ["StateMode", "make_access_mode", "make_state_mode"]
+
+
+def make_access_mode(
+    options: Options,
+    graph: Graph,
+    stems: Sequence[SteM],
+    stamps: StampRule,
+    access: Mapping[str, Access],
+    executor: LookupExecutor | None,
+    clock: Clock,
+    events: EventSink | None,
+    expected_rows: Mapping[str, int],
+    completes_probes: bool,
+) -> AccessMode:
+    """SteMs over access methods by relation name; relations not named have one scan."""
+    if options.state not in ("auto", "stems"):
+        raise OptionError(
+            f"state={options.state!r} with access methods: only SteMs take rows from several "
+            "access methods; use state='stems' or 'auto'"
+        )
+    known = [relation.name for relation in graph.relations]
+    for name in access:
+        if name not in known:
+            raise OptionError(f"access names {name!r}; the query reads {', '.join(known)}")
+    methods = [access.get(name, Access()) for name in known]
+    if executor is None and any(method.indexes for method in methods):
+        raise OptionError("indexes need somebody who carries look-ups: give lookups=...")
+    rng = Random(f"{options.seed}/access")
+    policy = AnyIndex(rng) if options.policy == "random" else EarliestAnswer(rng)
+    return AccessMode(
+        graph,
+        stems,
+        stamps,
+        methods,
+        executor or NoLookups(),
+        policy,
+        clock,
+        events,
+        [expected_rows.get(name, 0) for name in known],
+        completes_probes=completes_probes,
+    )
 
 
 def make_state_mode(

@@ -1,0 +1,292 @@
+"""The dispatcher: keys wait in queues, indexes answer them, failures are asked again.
+
+Every set of bind columns of a relation has one `KeyQueue`. Its indexes take keys from it, each as many
+at a time and as many calls at once as it allows, so that the limits are full while keys wait. A call
+that fails or is overdue gives its keys back: another index of the queue may have them at once, the one
+that failed after a pause that doubles. When every index has failed for a key as often as it may, the
+key is given up: that is harmless while the relation has a scan, and the end of the query otherwise.
+
+Invariants: a key is in one place (waiting, in one call, or answered); the answer of a call that was
+given up is ignored, so no row is delivered by two calls for one key.
+
+A call to an index that has been silent for several times the answering time of a mirror is treated as
+overdue: a stalled mirror costs little more than the time in which the other one answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.access.choice import AccessPolicy, IndexState
+from eddies.core.access.eot import Eots
+from eddies.core.access.method import IndexAccess
+from eddies.core.access.requests import LookupExecutor, LookupRequest
+from eddies.core.batch import Ids
+from eddies.core.clock import Clock
+from eddies.core.events import EventSink, LookupFailed, LookupIssued, LookupReturned
+from eddies.errors import SourceError
+
+__all__ = ["Answer", "Dispatcher", "KeyQueue"]
+
+_OVERDUE = 5.0  # times the latency of a mirror after which a silent index is overdue
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys to be asked for, and how often each index of the queue has failed for them."""
+
+    ids: Ids
+    failures: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    request: LookupRequest
+    queue: KeyQueue
+    keys: _Keys
+    index_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All rows of the source that have one of the keys `ids` of `queue`."""
+
+    queue: KeyQueue
+    ids: Ids
+    index: IndexAccess
+    rows: pa.RecordBatch
+
+
+class KeyQueue:
+    """Keys of one set of bind columns, and the indexes that answer them."""
+
+    def __init__(
+        self, relation: int, name: str, bind_set: int, eots: Eots, indexes: Sequence[IndexAccess]
+    ) -> None:
+        self.relation = relation
+        self.name = name
+        self.bind_set = bind_set
+        self.eots = eots
+        self.indexes = [IndexState(index) for index in indexes]
+        self.waiting: deque[_Keys] = deque()
+        self.n_waiting = 0
+        self.n_calls = 0
+        self.is_closed = False
+
+    @property
+    def n_pending(self) -> int:
+        """Keys waiting and calls outstanding."""
+        return self.n_waiting + self.n_calls
+
+    def add(self, keys: _Keys, *, first: bool = False) -> None:
+        """Let keys wait."""
+        if first:
+            self.waiting.appendleft(keys)
+        else:
+            self.waiting.append(keys)
+        self.n_waiting += keys.ids.shape[0]
+
+    def take(self, most: int) -> _Keys:
+        """Up to `most` keys with the same past."""
+        taken = self.waiting.popleft()
+        parts, n_keys = [taken.ids[:most]], min(most, taken.ids.shape[0])
+        rest = taken.ids[most:]
+        if rest.shape[0]:
+            self.waiting.appendleft(_Keys(rest, taken.failures))
+        while n_keys < most and self.waiting and self.waiting[0].failures == taken.failures:
+            more = self.waiting.popleft()
+            room = most - n_keys
+            parts.append(more.ids[:room])
+            n_keys += parts[-1].shape[0]
+            if more.ids.shape[0] > room:
+                self.waiting.appendleft(_Keys(more.ids[room:], more.failures))
+        self.n_waiting -= n_keys
+        return _Keys(np.concatenate(parts), taken.failures)
+
+    def expected_ns(self) -> float:
+        """How long a key that comes now is likely to wait for its answer; 0: nobody knows."""
+        known = [s for s in self.indexes if s.latency_ns is not None and not s.n_failed]
+        if not known:
+            return 0.0
+        best = min(known, key=lambda state: state.latency_ns or 0.0)
+        rounds = self.n_waiting / (best.index.concurrency * best.index.keys_per_lookup)
+        return (best.latency_ns or 0.0) * (1.0 + rounds)
+
+
+class Dispatcher:
+    """All look-ups of an eddy. `pump` issues and expires; `answers` takes what came back."""
+
+    def __init__(
+        self,
+        queues: Sequence[KeyQueue],
+        executor: LookupExecutor,
+        policy: AccessPolicy,
+        clock: Clock,
+        events: EventSink | None,
+    ) -> None:
+        self.queues = queues
+        self.executor = executor
+        self._policy = policy
+        self._clock = clock
+        self._events = events
+        self._calls: dict[int, _Call] = {}
+        self._n_requests = 0
+
+    @property
+    def n_pending(self) -> int:
+        """Keys waiting and calls outstanding, of relations that still need them."""
+        return sum(queue.n_pending for queue in self.queues)
+
+    @property
+    def n_calls(self) -> int:
+        """Calls outstanding."""
+        return len(self._calls)
+
+    def want(self, queue: KeyQueue, ids: Ids, *, preferred: bool = False) -> None:
+        """Have these keys looked up, before others if `preferred`."""
+        if ids.shape[0] and not queue.is_closed:
+            queue.add(_Keys(ids, (0,) * len(queue.indexes)), first=preferred)
+
+    def close(self, relation: int) -> None:
+        """The relation is complete: nobody needs its look-ups any more."""
+        for queue in self.queues:
+            if queue.relation == relation:
+                queue.is_closed = True
+                queue.waiting.clear()
+                queue.n_waiting = 0
+        for number, call in list(self._calls.items()):
+            if call.queue.relation == relation:
+                self._drop(number)
+
+    def pump(self, has_scan: Sequence[bool]) -> None:
+        """Give up what is overdue, then ask for as much as limits allow.
+
+        `has_scan[relation]`: whether rows of keys that nobody answers come by a scan.
+        """
+        now_ns = self._clock.now_ns()
+        for number, call in list(self._calls.items()):
+            if now_ns >= self._deadline_ns(call):
+                self.executor.abandon(number)
+                self._fail(call, "", has_scan)
+        for queue in self.queues:
+            while queue.waiting and self._issue(queue, now_ns):
+                pass
+
+    def answers(self, has_scan: Sequence[bool]) -> Iterator[Answer]:
+        """What has come back."""
+        for reply in self.executor.replies():
+            call = self._calls.get(reply.number)
+            if call is None:
+                continue  # given up meanwhile
+            if reply.rows is None:
+                self._fail(call, reply.error, has_scan)
+                continue
+            self._drop(reply.number)
+            now_ns = self._clock.now_ns()
+            elapsed_ns = now_ns - call.request.issued_ns
+            state = call.queue.indexes[call.index_number]
+            state.answered(elapsed_ns)
+            n_keys, n_rows = call.keys.ids.shape[0], reply.rows.num_rows
+            state.n_rows += n_rows
+            if self._events is not None:
+                name, index = call.queue.name, state.index
+                event = LookupReturned(now_ns, name, index.name, n_keys, n_rows, elapsed_ns)
+                self._events.emit(event)
+            yield Answer(call.queue, call.keys.ids, state.index, reply.rows)
+
+    def next_moment_ns(self) -> int | None:
+        """When `pump` or `answers` has something to do again, as far as is known."""
+        moments = [self._deadline_ns(call) for call in self._calls.values()]
+        reply_ns = self.executor.next_reply_ns()
+        if reply_ns is not None:
+            moments.append(reply_ns)
+        now_ns = self._clock.now_ns()
+        for queue in self.queues:
+            if queue.waiting:
+                paused = [s.paused_until_ns for s in queue.indexes if s.paused_until_ns > now_ns]
+                moments += paused
+        return min(moments, default=None)
+
+    def _issue(self, queue: KeyQueue, now_ns: int) -> bool:
+        keys = queue.waiting[0]
+        willing = [
+            number
+            for number, state in enumerate(queue.indexes)
+            if keys.failures[number] <= state.index.retries
+        ]
+        able = [number for number in willing if queue.indexes[number].is_free(now_ns)]
+        if not able:
+            return False
+        free = [queue.indexes[number] for number in able]
+        contenders = [queue.indexes[number] for number in willing]
+        chosen = self._policy.choose(free, contenders, queue.n_waiting)
+        if chosen < 0:
+            return False
+        state = free[chosen]
+        taken = queue.take(state.index.keys_per_lookup)
+        self._n_requests += 1
+        attempt = 1 + sum(taken.failures)
+        request = LookupRequest(
+            self._n_requests,
+            queue.name,
+            state.index,
+            queue.eots.keys(taken.ids),
+            attempt,
+            now_ns,
+        )
+        self._calls[request.number] = _Call(request, queue, taken, able[chosen])
+        queue.n_calls += 1
+        state.n_out += 1
+        state.n_lookups += 1
+        state.n_keys += taken.ids.shape[0]
+        if self._events is not None:
+            n_keys = taken.ids.shape[0]
+            self._events.emit(LookupIssued(now_ns, queue.name, state.index.name, n_keys))
+        self.executor.start(request)
+        return True
+
+    def _deadline_ns(self, call: _Call) -> int:
+        queue, number = call.queue, call.index_number
+        allowed_ns = queue.indexes[number].index.timeout_s * 1e9
+        for other_number, other in enumerate(queue.indexes):
+            can = call.keys.failures[other_number] <= other.index.retries
+            if other_number != number and can and other.latency_ns and not other.n_failed:
+                allowed_ns = min(allowed_ns, _OVERDUE * other.latency_ns)
+        return call.request.issued_ns + int(allowed_ns)
+
+    def _drop(self, number: int) -> _Call:
+        call = self._calls.pop(number)
+        call.queue.n_calls -= 1
+        call.queue.indexes[call.index_number].n_out -= 1
+        return call
+
+    def _fail(self, call: _Call, reason: str, has_scan: Sequence[bool]) -> None:
+        self._drop(call.request.number)
+        queue, number = call.queue, call.index_number
+        now_ns = self._clock.now_ns()
+        state = queue.indexes[number]
+        waited_s = (now_ns - call.request.issued_ns) / 1e9
+        is_slow = not reason and waited_s < state.index.timeout_s  # no failure: a mirror is faster
+        reason = reason or f"no answer after {waited_s:g} s"
+        state.failed(now_ns, call.request.issued_ns)
+        n_keys = call.keys.ids.shape[0]
+        if self._events is not None:
+            event = LookupFailed(now_ns, queue.name, state.index.name, n_keys, reason)
+            self._events.emit(event)
+        failures = call.keys.failures
+        if not is_slow:
+            failures = tuple(n + (i == number) for i, n in enumerate(failures))
+        if any(n <= s.index.retries for n, s in zip(failures, queue.indexes, strict=True)):
+            queue.add(_Keys(call.keys.ids, failures), first=True)
+        elif not has_scan[queue.relation]:
+            tried = ", ".join(f"{s.index.name!r}" for s in queue.indexes)
+            raise SourceError(
+                f"{queue.name!r} could not be looked up by {', '.join(queue.eots.bind)}: "
+                f"{sum(failures)} attempts with {tried} failed, at last: {reason}. Repair the "
+                "source, add a mirror, or allow more retries or a longer timeout_s"
+            )

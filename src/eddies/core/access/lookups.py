@@ -1,0 +1,226 @@
+"""The look-ups of an eddy: what is covered, what must be asked for, and what came back.
+
+Between the SteMs, which want to know whether a probe has found everything, and the dispatcher, which
+sends keys to indexes. Legal in any order; nothing is sent before `pump`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddies.core.access.binding import AccessPlan, Option, eager_option, plan_access
+from eddies.core.access.choice import AccessPolicy
+from eddies.core.access.constants import constant_column
+from eddies.core.access.dispatch import Answer, Dispatcher, KeyQueue
+from eddies.core.access.eot import Eots
+from eddies.core.access.key_table import UNKNOWN
+from eddies.core.access.method import Access
+from eddies.core.access.requests import LookupExecutor
+from eddies.core.access.scan_pace import ScanPace
+from eddies.core.batch import Ids
+from eddies.core.clock import Clock
+from eddies.core.events import EventSink
+from eddies.core.graph import Graph
+from eddies.core.state.columns import Column, column_of
+from eddies.core.state.keys import KeySide
+from eddies.core.state.rows import Block, RowStore
+from eddies.errors import SourceError
+
+__all__ = ["Lookups"]
+
+
+class Lookups:
+    """See the module docstring. `access` and `pace` are by relation number."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        access: Sequence[Access],
+        pace: Sequence[ScanPace],
+        executor: LookupExecutor,
+        policy: AccessPolicy,
+        clock: Clock,
+        events: EventSink | None,
+    ) -> None:
+        self._graph = graph
+        self._pace = pace
+        self._policy = policy
+        self.plan: AccessPlan = plan_access(graph, access)
+        self.has_scan = [bool(methods.scans) for methods in access]  # one that has not failed
+        self.is_complete = [False] * len(access)
+        self.queues: dict[tuple[int, int], KeyQueue] = {}
+        for number, methods in enumerate(access):
+            self._make_queues(number, methods)
+        queues = list(self.queues.values())
+        self.dispatcher = Dispatcher(queues, executor, policy, clock, events)
+        for option in self.plan.at_start:
+            self._want(option, _constant_side(option), np.zeros(1, dtype=np.int32))
+
+    def _make_queues(self, number: int, methods: Access) -> None:
+        relation = self._graph.relations[number]
+        for bind_set, columns in enumerate(methods.bind_sets):
+            if any(column not in relation.read.names for column in columns):
+                continue  # the query does not read them, so nobody can bind them
+            indexes = [i for i in methods.indexes if set(i.bind) == set(columns)]
+            eots = Eots(relation.name, pa.schema([relation.read.field(c) for c in columns]))
+            self.queues[number, bind_set] = KeyQueue(number, relation.name, bind_set, eots, indexes)
+
+    def _queue(self, option: Option) -> KeyQueue:
+        return self.queues[self._graph.roles[option.target].relation, option.bind_set]
+
+    # Who probes
+
+    def uncovered(self, target: int, options: Sequence[Option], sides: Sequence[KeySide]) -> Ids:
+        """Positions of rows for which the SteM of `target` may lack matches (SteM-19, SteM-20)."""
+        if self.is_complete[self._graph.roles[target].relation]:
+            return np.empty(0, dtype=np.int32)
+        covered = None
+        for option, side in zip(options, sides, strict=True):
+            eots = self._queue(option).eots
+            mask = eots.covered(eots.find(side))
+            covered = mask if covered is None else covered | mask
+        assert covered is not None
+        return np.flatnonzero(~covered).astype(np.int32)
+
+    def ask(
+        self, target: int, options: Sequence[Option], sides: Sequence[KeySide], positions: Ids
+    ) -> None:
+        """Ask for the keys at `positions` that nobody has asked for, by one of the options.
+
+        While a scan of the source runs, asking is a matter of speed only, so the policy decides.
+        """
+        if self.has_scan[self._graph.roles[target].relation]:
+            fastest_ns = min(self._queue(option).expected_ns() for option in options)
+            scan_ns = self._pace[self._graph.roles[target].relation].wait_ns()
+            if not self._policy.use_index(fastest_ns, scan_ns):
+                return
+        unasked = positions
+        for option, side in zip(options, sides, strict=True):
+            unasked = unasked[self._queue(option).eots.find(side)[unasked] == UNKNOWN]
+        if unasked.shape[0]:
+            costs = [self._queue(option).expected_ns() for option in options]
+            chosen = self._policy.pick(len(options), costs) if len(options) > 1 else 0
+            self._want(options[chosen], sides[chosen], unasked)
+
+    def ask_for(self, source: int, place: Block | RowStore, rows: Ids | None) -> None:
+        """What every stored row of `source` must ask for (see `binding`, case 3)."""
+        for option in self.plan.asks_for.get(source, ()):
+            n_rows = place.n_rows if rows is None else rows.shape[0]
+            side = _side_of(option, source, place, rows, n_rows)
+            unasked = np.flatnonzero(self._queue(option).eots.find(side) == UNKNOWN)
+            self._want(option, side, unasked.astype(np.int32))
+
+    def _want(self, option: Option, side: KeySide, positions: Ids) -> None:
+        queue = self._queue(option)
+        if positions.shape[0] and not queue.is_closed:
+            self.dispatcher.want(queue, queue.eots.want(side, positions))
+
+    # Who answers
+
+    def answers(self) -> Iterator[Answer]:
+        """What came back, checked: every row has a key that was asked for."""
+        for answer in self.dispatcher.answers(self.has_scan):
+            self._check(answer)
+            yield answer
+
+    def pump(self) -> None:
+        """Send what waits, as far as limits allow."""
+        self.dispatcher.pump(self.has_scan)
+
+    def complete(self, relation: int) -> None:
+        """A scan of the relation has ended, so that nothing of it need be looked up any more."""
+        self.is_complete[relation] = True
+        self.dispatcher.close(relation)
+
+    def lose_scans(self, relation: int) -> list[tuple[int, Option]]:
+        """No scan of the relation is left: from now on its rows are asked for, if that is possible.
+
+        Returns who must ask for what on account of rows stored already.
+        """
+        self.has_scan[relation] = False
+        found = []
+        asks_for = dict(self.plan.asks_for)
+        plan = self.plan
+        roles = self._graph.relations[relation].roles
+        has_scan = tuple(s not in roles and scan for s, scan in enumerate(plan.has_scan))
+        plan = replace(plan, has_scan=has_scan)
+        for target in roles:
+            asker = eager_option(plan, target)
+            if asker is None:
+                raise SourceError(
+                    f"no scan of {self._graph.relations[relation].name!r} is left, and no index of "
+                    "it can be asked by the rows of one other source; repair the source or add a "
+                    "mirror"
+                )
+            binder, option = asker
+            asks_for[binder] = (*asks_for.get(binder, ()), option)
+            plan = replace(plan, eager=plan.eager | {target})
+            found.append(asker)
+        self.plan = replace(plan, asks_for=asks_for)
+        return found
+
+    def _check(self, answer: Answer) -> None:
+        eots = answer.queue.eots
+        if answer.rows.num_rows == 0:
+            return
+        arrays = []
+        for field in eots.table.schema:
+            position = answer.rows.schema.get_field_index(field.name)
+            if position < 0:
+                raise SourceError(
+                    f"index {answer.index.name!r} of {answer.queue.name!r} returned rows without "
+                    f"its bind column {field.name!r}; they have {', '.join(answer.rows.schema.names)}"
+                )
+            arrays.append(_cast(answer.rows.column(position), field.type))
+        ids = eots.find([(column_of(array), None) for array in arrays])
+        strange = np.flatnonzero(~np.isin(ids, answer.ids))
+        if strange.shape[0]:
+            row = int(strange[0])
+            values = ", ".join(
+                f"{n} = {a[row].as_py()!r}" for n, a in zip(eots.bind, arrays, strict=True)
+            )
+            raise SourceError(
+                f"index {answer.index.name!r} of {answer.queue.name!r} returned a row with {values}, "
+                "which it was not asked for; a look-up must return rows of the keys it got only"
+            )
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(queue.eots.n_bytes for queue in self.queues.values())
+
+    def release(self) -> None:
+        """Drop keys and calls."""
+        self.dispatcher.executor.close()
+        for queue in self.queues.values():
+            queue.eots.release()
+
+
+def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array if array.type == type_ else pc.cast(array, type_)
+
+
+def _constant_side(option: Option) -> KeySide:
+    side = []
+    for bind in option.binds:
+        assert bind.constant is not None
+        side.append((constant_column(bind.constant.value, bind.type, 1), None))
+    return side
+
+
+def _side_of(
+    option: Option, source: int, place: Block | RowStore, rows: Ids | None, n_rows: int
+) -> KeySide:
+    side: list[tuple[Column, Ids | None]] = []
+    for bind in option.binds:
+        if bind.constant is not None:
+            side.append((constant_column(bind.constant.value, bind.type, n_rows), None))
+        else:
+            side.append((place.column(bind.column_by_source[source]), rows))
+    return side
