@@ -222,10 +222,19 @@ class _Reader:
         delivered = []
         for name in self._columns:
             if name in arrays:
-                array = arrays[name] if kept is None else arrays[name].filter(kept)
+                array = arrays[name]
+                if kept is not None and _is_view(array.type):
+                    array = self._converted(name, array, self._keeps_dictionaries)
+                if kept is not None:
+                    array = array.filter(kept)
                 delivered.append(self._converted(name, array, self._keeps_dictionaries))
             elif name in self._constants:
                 delivered.append(pa.repeat(self._constants[name], n_rows))
             else:
                 delivered.append(pa.nulls(n_rows, self._split.schema.field(name).type))
         return pa.RecordBatch.from_arrays(delivered, names=list(self._columns))
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    """Types that Arrow cannot filter."""
+    return bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
