@@ -216,14 +216,9 @@ def explain(text: str, tables: Mapping[str, object], functions: Iterable[UserFun
 
 def _used(text: str, tables: Mapping[str, object]) -> list[str]:
     """The tables that the text names; others are left alone."""
-    from sqlglot import exp
+    from eddies.sql import named_tables
 
-    from eddies.sql.parse import parse
-
-    named = {
-        ".".join(part.name for part in table.parts).lower()
-        for table in parse(text).find_all(exp.Table)
-    }
+    named = named_tables(text)
     return [name for name in tables if name.lower() in named]
 
 
