@@ -62,6 +62,7 @@ class RouteTable:
     def __init__(self, expander: Expander) -> None:
         self._expander = expander
         self._routes: dict[Signature, Route] = {}
+        self._retired: list[Route] = []
         self.n_forks = 0
 
     def route(self, signature: Signature) -> Route:
@@ -79,6 +80,15 @@ class RouteTable:
         route.n_runs, route.ns = [0] * n_steps, [0] * n_steps
         route.is_expanded = True
 
+    def forget(self) -> None:
+        """What is legal has changed: work all routes out anew. Only when nothing is in flight.
+
+        What the old ones counted remains in `routes`.
+        """
+        self._retired += [route for route in self._routes.values() if route.is_expanded]
+        self._routes.clear()
+
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""
-        return [route for route in list(self._routes.values()) if route.is_expanded]
+        current = [route for route in list(self._routes.values()) if route.is_expanded]
+        return [*self._retired, *current]

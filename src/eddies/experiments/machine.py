@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from eddies.core.events import Event, Routed
 from eddies.core.expr import Call, Column, Literal
+from eddies.core.lineage import Signature
 from eddies.core.query import Equality, Output, Query, Selection, Source
 from eddies.hosts.queued import QueuedRun
 
@@ -53,7 +54,7 @@ class Recorder:
 
     def emit(self, event: Event) -> None:
         """Keep routings of rows that come straight from the source."""
-        if isinstance(event, Routed) and event.signature == (self._mask, 0):
+        if isinstance(event, Routed) and event.signature == Signature(self._mask):
             self.firsts.append((event.at_ns, event.module, event.n_in))
 
     def n_first(self, *, before_ns: float = float("inf")) -> Counter[str]:

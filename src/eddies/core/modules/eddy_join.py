@@ -29,7 +29,7 @@ from eddies.core.stairs.stair import History, Stair, Tuples
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["EddyJoin", "JoinStep", "cross"]
+__all__ = ["EddyJoin", "JoinStep", "cross", "tuples_of"]
 
 
 class EddyJoin:
@@ -97,10 +97,12 @@ class JoinStep:
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         join, own = self._join, self._own
-        tuples = tuples_of(batch)
-        if self._is_base:
-            join.note(own, tuples.ids[own])
-        join.stairs[own].insert(tuples, batch.origin.driver, scratch)
+        origin = batch.origin
+        if origin.places[origin.driver] is origin.home:  # else its rows are stored nowhere
+            tuples = tuples_of(batch)
+            if self._is_base:
+                join.note(own, tuples.ids[own])
+            join.stairs[own].insert(tuples, origin.driver, scratch)
         pieces = cross(
             self._graph,
             self._tree,

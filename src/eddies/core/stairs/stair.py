@@ -45,6 +45,8 @@ from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
+_INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
+
 __all__ = ["History", "Match", "Stair", "Tuples"]
 
 
@@ -77,15 +79,25 @@ class History:
 
     `routed[source]` is how many rows of its relation have been routed: a view of a SteM shows no row
     beyond, for rows that wait have not met anybody yet. `enforces=False` leaves Invariant B alone on
-    insertion, as the paper does; it is there to show what then goes wrong.
+    insertion, as the paper does; it is there to show what then goes wrong. `allowance` is how many
+    bytes all pools together may take (None: any number), `stairs` are those that count.
     """
 
-    __slots__ = ("enforces", "is_rewritten", "routed")
+    __slots__ = ("allowance", "enforces", "is_rewritten", "n_demoted", "routed", "stairs")
 
     def __init__(self, n_sources: int) -> None:
         self.routed = [0] * n_sources
         self.is_rewritten = False
         self.enforces = True
+        self.allowance: int | None = None
+        self.stairs: list[Stair] = []
+        self.n_demoted = 0  # STAIRs that became views because there was no room
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether pools may grow by `n_bytes`."""
+        if self.allowance is None:
+            return True
+        return sum(stair.n_bytes_at_most for stair in self.stairs) + n_bytes <= self.allowance
 
 
 class Stair:
@@ -102,6 +114,7 @@ class Stair:
         self.name = f"{role.name}.{'+'.join(self.columns)}"
         self.n_inserted = 0  # tuples stored so far, wherever they are now
         self.is_open = True
+        self.form = 0  # mask of sources if it is known to hold exactly all tuples over them, else 0
         self.pools: dict[Signature, Pool] = {}
         self._store = store
         self._history = history
@@ -110,6 +123,8 @@ class Stair:
         self._key_types = [stored.field(name).type for name in self.columns]
         self._view: HashIndex | None = None
         self._owns_view = False
+        self._stem: SteM | None = None
+        history.stairs.append(self)
 
     # The verbs
 
@@ -117,6 +132,10 @@ class Stair:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
         if self._view is not None or not self.is_open:
             return  # covered: every row of the source is here; or nobody will look
+        if self.form and tuples.signature.sources != self.form and not self.form >> driver & 1:
+            return  # covered by a tuple of the form, which is complete and not of this driver
+        if not self._has_room(tuples):
+            return
         pool, rows = self._append(tuples)
         if self._history.is_rewritten and self._history.enforces and len(self.pools) > 1:
             lacking = [p for p in self.pools.values() if not p.signature.sources >> driver & 1]
@@ -126,6 +145,8 @@ class Stair:
         """Store tuples that come from other STAIRs: any of them may be covered already."""
         self._history.is_rewritten = True
         if self._view is not None or not self.is_open or tuples.n_rows == 0:
+            return
+        if self.form or not self._has_room(tuples):
             return
         pool, rows = self._append(tuples)
         self._enforce(pool, rows, list(self.pools.values()), scratch)
@@ -208,6 +229,7 @@ class Stair:
     def show(self, stem: SteM) -> None:
         """Forget all tuples and hold every row of the relation instead, as a SteM does."""
         self.release()
+        self._stem = stem
         index = stem.hash_index(tuple(self.columns), self._flag)
         self._owns_view = index.columns != tuple(self.columns)
         if self._owns_view:
@@ -233,6 +255,29 @@ class Stair:
         return Tuples(Signature(1 << self.source), {self.source: rows})
 
     # Inside
+
+    def _has_room(self, tuples: Tuples) -> bool:
+        """Whether tuples may be stored. If not, this STAIR becomes a view: at worst all do, and the
+        eddy's memory is that of SteMs. That disturbs nobody, see the module docstring.
+        """
+        n_bytes = tuples.n_rows * self._tuple_bytes(tuples.signature.sources.bit_count())
+        if self._history.has_room(n_bytes):
+            return True
+        if self._stem is not None:
+            self.show(self._stem)
+            self._history.n_demoted += 1
+        return False
+
+    def _tuple_bytes(self, n_sources: int) -> int:
+        """Most bytes a stored tuple takes: ids, key, and its place in an index that just doubled."""
+        return 4 * n_sources + 16 * len(self.columns) + _INDEX_BYTES
+
+    @property
+    def n_bytes_at_most(self) -> int:
+        """What pools may take when they are indexed."""
+        return sum(
+            pool.n_rows * self._tuple_bytes(len(pool.sources)) for pool in self.pools.values()
+        )
 
     def _tuples(self, pool: Pool, rows: Ids) -> Tuples:
         return Tuples(pool.signature, {source: pool.ids(source, rows) for source in pool.sources})
@@ -319,6 +364,7 @@ class Stair:
         if self._view is not None and self._owns_view:
             self._view.release()
         self._view = None
+        self.form = 0
 
 
 def _distinct(signature: Signature, tuples: Tuples) -> Tuples:

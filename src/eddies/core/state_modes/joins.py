@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eddies.core.batch import RoutedBatch
-from eddies.core.constraints import Move, legal_joins
+from eddies.core.constraints import Move, legal_joins, may_skip_build
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.join_tree import make_join_tree
@@ -70,7 +70,8 @@ class JoinsMode(StateMode):
         return [join.name for join in self.joins]
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
-        return [False] * len(self._graph.relations)
+        numbers = range(len(self._graph.relations))
+        return [may_skip_build(self._graph, number, ended) for number in numbers]
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
         before = self._base.lengths()
@@ -87,7 +88,10 @@ class JoinsMode(StateMode):
                 yield batch
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
-        raise AssertionError("joins keep every row")
+        lengths = self._base.lengths()
+        source_id = self._graph.relations[relation].roles[0]
+        limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        return self._base.batch(source_id, block, limits, -1)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return legal_joins(self._graph, self.tree, signature)
