@@ -38,7 +38,7 @@ from eddies.core.graph import Graph
 from eddies.core.lineage import Signature, bits
 from eddies.errors import UnreachableError
 
-__all__ = ["AccessPlan", "Bind", "Option", "eager_option", "plan_access"]
+__all__ = ["AccessPlan", "Bind", "Option", "plan_access", "without_scans"]
 
 _MOST_SOURCES = 12  # above, whether a set can get stuck is not worked out: there are too many sets
 
@@ -133,32 +133,50 @@ def plan_access(graph: Graph, access: Sequence[Access]) -> AccessPlan:
     plan = AccessPlan(graph, has_scan, options, {}, at_start, eager, False)
     if all(plan.is_open(s) for s in range(len(of))) or not _gets_stuck(plan):
         return plan
-    if _is_tree(graph) and all(
-        plan.is_open(s) or any(_binders(o) for o in options[s]) for s in range(len(of))
-    ):
+    binders = _single_binders(plan, order)
+    together = [s for s in range(len(of)) if not plan.is_open(s) and s not in binders]
+    if _is_tree(graph) and not together:
         return AccessPlan(graph, has_scan, options, {}, at_start, eager, True)
     asks_for: dict[int, tuple[Option, ...]] = {}
-    reached: set[int] = set()
-    for s in order:
-        found = [(b, o) for o in options[s] for b in _binders(o) if b in reached]
-        if not plan.is_open(s) and found:
-            binder, option = found[0]
-            asks_for[binder] = (*asks_for.get(binder, ()), option)
-            eager |= {s}
-        reached.add(s)
+    for s, (binder, option) in binders.items():
+        asks_for[binder] = (*asks_for.get(binder, ()), option)
+        eager |= {s}
     return AccessPlan(graph, has_scan, options, asks_for, at_start, eager, False)
 
 
-def eager_option(plan: AccessPlan, target: int) -> tuple[int, Option] | None:
-    """A source every row of which can ask for the rows of `target`, and how; None if there is none.
-
-    For a source whose scans have all failed: its rows are then asked for.
+def without_scans(plan: AccessPlan, lost: Sequence[int]) -> AccessPlan | None:
+    """The plan when the sources `lost` have no scan any more: like all that were eager before, they
+    are now asked for by every row of a source that comes by itself. None if that is impossible.
     """
-    for option in plan.options[target]:
-        for binder in _binders(option):
-            if plan.is_open(binder) and binder != target:
-                return binder, option
-    return None
+    has_scan = tuple(scan and s not in lost for s, scan in enumerate(plan.has_scan))
+    reached = {s for s, scan in enumerate(has_scan) if scan}
+    needed = (plan.eager | set(lost)) - reached
+    asks_for: dict[int, tuple[Option, ...]] = dict(plan.asks_for)
+    at_start = list(plan.at_start)
+    while needed - reached:
+        before = len(reached)
+        for target in sorted(needed - reached):
+            constant = [o for o in plan.options[target] if o.is_bound(0)]
+            found = [(b, o) for o in plan.options[target] for b in _binders(o) if b in reached]
+            if constant:
+                at_start.append(constant[0])
+            elif found:
+                binder, option = found[0]
+                asks_for[binder] = (*asks_for.get(binder, ()), option)
+            else:
+                continue
+            reached.add(target)
+        if len(reached) == before:
+            return None
+    return AccessPlan(
+        plan.graph,
+        has_scan,
+        plan.options,
+        asks_for,
+        tuple(at_start),
+        frozenset(needed),
+        plan.is_tree,
+    )
 
 
 def _options(graph: Graph, source: int, access: Access) -> tuple[Option, ...]:
@@ -197,6 +215,22 @@ def _binders(option: Option) -> list[int]:
             those = set(bind.column_by_source)
             everywhere = those if everywhere is None else everywhere & those
     return sorted(everywhere or ())
+
+
+def _single_binders(plan: AccessPlan, order: Sequence[int]) -> dict[int, tuple[int, Option]]:
+    """For each source that does not come by itself, one source reached before it that can ask for it
+    alone, and how. Sources that only several others can bind together are left out.
+    """
+    found: dict[int, tuple[int, Option]] = {}
+    reached: set[int] = set()
+    for s in order:
+        if not plan.is_open(s):
+            for option in plan.options[s]:
+                for binder in _binders(option):
+                    if binder in reached:
+                        found.setdefault(s, (binder, option))
+        reached.add(s)
+    return found
 
 
 def _reach(

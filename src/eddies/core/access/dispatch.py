@@ -76,6 +76,7 @@ class KeyQueue:
         self.waiting: deque[_Keys] = deque()
         self.n_waiting = 0
         self.n_calls = 0
+        self.given_up: list[Ids] = []  # keys that no index answered, while a scan brings their rows
         self.is_closed = False
 
     @property
@@ -151,6 +152,14 @@ class Dispatcher:
         """Have these keys looked up, before others if `preferred`."""
         if ids.shape[0] and not queue.is_closed:
             queue.add(_Keys(ids, (0,) * len(queue.indexes)), first=preferred)
+
+    def ask_again(self, relation: int) -> None:
+        """The scan that was to bring the rows of keys given up is gone."""
+        for queue in self.queues:
+            if queue.relation == relation:
+                given_up, queue.given_up = queue.given_up, []
+                for ids in given_up:
+                    self.want(queue, ids)
 
     def close(self, relation: int) -> None:
         """The relation is complete: nobody needs its look-ups any more."""
@@ -283,7 +292,9 @@ class Dispatcher:
             failures = tuple(n + (i == number) for i, n in enumerate(failures))
         if any(n <= s.index.retries for n, s in zip(failures, queue.indexes, strict=True)):
             queue.add(_Keys(call.keys.ids, failures), first=True)
-        elif not has_scan[queue.relation]:
+        elif has_scan[queue.relation]:
+            queue.given_up.append(call.keys.ids)
+        else:
             tried = ", ".join(f"{s.index.name!r}" for s in queue.indexes)
             raise SourceError(
                 f"{queue.name!r} could not be looked up by {', '.join(queue.eots.bind)}: "

@@ -7,13 +7,12 @@ sends keys to indexes. Legal in any order; nothing is sent before `pump`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddies.core.access.binding import AccessPlan, Option, eager_option, plan_access
+from eddies.core.access.binding import AccessPlan, Option, plan_access, without_scans
 from eddies.core.access.choice import AccessPolicy
 from eddies.core.access.constants import constant_column
 from eddies.core.access.dispatch import Answer, Dispatcher, KeyQueue
@@ -58,8 +57,7 @@ class Lookups:
             self._make_queues(number, methods)
         queues = list(self.queues.values())
         self.dispatcher = Dispatcher(queues, executor, policy, clock, events)
-        for option in self.plan.at_start:
-            self._want(option, _constant_side(option), np.zeros(1, dtype=np.int32))
+        self._ask_at_start()
 
     def _make_queues(self, number: int, methods: Access) -> None:
         relation = self._graph.relations[number]
@@ -137,32 +135,28 @@ class Lookups:
         self.is_complete[relation] = True
         self.dispatcher.close(relation)
 
-    def lose_scans(self, relation: int) -> list[tuple[int, Option]]:
+    def lose_scans(self, relation: int) -> list[int]:
         """No scan of the relation is left: from now on its rows are asked for, if that is possible.
 
-        Returns who must ask for what on account of rows stored already.
+        Returns the sources whose rows, stored already, must ask (`ask_for`).
         """
         self.has_scan[relation] = False
-        found = []
-        asks_for = dict(self.plan.asks_for)
-        plan = self.plan
-        roles = self._graph.relations[relation].roles
-        has_scan = tuple(s not in roles and scan for s, scan in enumerate(plan.has_scan))
-        plan = replace(plan, has_scan=has_scan)
-        for target in roles:
-            asker = eager_option(plan, target)
-            if asker is None:
-                raise SourceError(
-                    f"no scan of {self._graph.relations[relation].name!r} is left, and no index of "
-                    "it can be asked by the rows of one other source; repair the source or add a "
-                    "mirror"
-                )
-            binder, option = asker
-            asks_for[binder] = (*asks_for.get(binder, ()), option)
-            plan = replace(plan, eager=plan.eager | {target})
-            found.append(asker)
-        self.plan = replace(plan, asks_for=asks_for)
-        return found
+        plan = without_scans(self.plan, self._graph.relations[relation].roles)
+        if plan is None:
+            raise SourceError(
+                f"no scan of {self._graph.relations[relation].name!r} is left, and no index of it can "
+                "be asked by the rows of one other source; repair the source or add a mirror"
+            )
+        self.plan = plan
+        self.dispatcher.ask_again(relation)
+        self._ask_at_start()
+        return list(plan.asks_for)
+
+    def _ask_at_start(self) -> None:
+        for option in self.plan.at_start:
+            side = _constant_side(option)
+            if self._queue(option).eots.find(side)[0] == UNKNOWN:
+                self._want(option, side, np.zeros(1, dtype=np.int32))
 
     def _check(self, answer: Answer) -> None:
         eots = answer.queue.eots

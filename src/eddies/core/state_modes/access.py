@@ -207,7 +207,7 @@ class AccessMode(StateMode):
             askers = self.lookups.lose_scans(relation)
         except SourceError as error:
             raise SourceError(f"{error} (scan {scan!r}: {reason})") from None
-        for binder, _ in askers:
+        for binder in askers:
             store = self._base.stores[self._graph.roles[binder].relation]
             self.lookups.ask_for(binder, store, self._stored_rows(binder))
         return False
