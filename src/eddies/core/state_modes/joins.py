@@ -47,6 +47,7 @@ class JoinsMode(StateMode):
         self._sides = {id(stair): self.stairs.side(stair) for stair in self.stairs.all_stairs()}
         self._ended = [False] * len(graph.relations)
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
+        self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
         self._closed = 0  # sources that are complete, as a mask
 
     def _show_leaves(self) -> None:
@@ -71,7 +72,8 @@ class JoinsMode(StateMode):
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
         numbers = range(len(self._graph.relations))
-        return [may_skip_build(self._graph, number, ended) for number in numbers]
+        self._streams = [may_skip_build(self._graph, number, ended) for number in numbers]
+        return self._streams
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
         before = self._base.lengths()
@@ -113,10 +115,9 @@ class JoinsMode(StateMode):
         closed = self._closed
         for role in self._graph.roles:
             source = role.source_id
-            if (
-                self._ended[role.relation]
-                and self.stairs.history.routed[source] >= self._taken[source]
-            ):
+            if not self._ended[role.relation] or self._streams[role.relation]:
+                continue
+            if self.stairs.history.routed[source] >= self._taken[source]:
                 closed |= 1 << source
         if closed == self._closed:
             return
