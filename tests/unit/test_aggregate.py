@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from eddies.core.options import Options
 from eddies.core.query import Aggregate, Aggregation, Output
 from eddies.errors import EvaluationError
+from eddies.hosts.local import run
 from tests.support.bag import assert_same_bag
 from tests.support.small import answer, col, make_query
 
@@ -185,3 +187,92 @@ def test_extremes_that_python_has_no_value_for(type_: pa.DataType, far: int) -> 
     wanted = [("min", "x", type_), ("max", "x", type_)]
     found = aggregate_of({"x": values}, [], wanted, rows=1)
     assert [found[name].cast(storage)[0].as_py() for name in ("s0", "s1")] == sorted([1, far])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("rows", [1, None])
+def test_least_and_greatest_of_types_that_arrow_does_not_compare(
+    grouped: bool, rows: int | None
+) -> None:
+    halves = pa.array(np.array([1.5, np.nan, -2.0, 0.25], np.float16))
+    durations = pa.array([5, None, -1, 3], pa.duration("us"))
+    columns = {"g": pa.array([1, 1, 1, 1]), "h": halves, "x": durations}
+    wanted = [("min", "h", pa.float16()), ("max", "h", pa.float16())]
+    wanted += [("min", "x", durations.type), ("max", "x", durations.type)]
+    found = aggregate_of(columns, ["g"] if grouped else [], wanted, rows=rows)
+    assert found["s0"].to_pylist() == [-2.0]
+    assert np.isnan(found["s1"][0].as_py())
+    assert [found[name].cast(pa.int64()).to_pylist() for name in ("s2", "s3")] == [[-1], [5]]
+
+
+def test_groups_of_types_that_arrow_does_not_compare() -> None:
+    halves = pa.array(np.array([0.0, -0.0, np.nan, np.nan], np.float16))
+    columns = {"h": halves, "d": pa.array([7, 7, None, None], pa.duration("s"))}
+    found = aggregate_of(columns, ["h", "d"], [("count_star", None, pa.int64())])
+    assert found.schema.types[:2] == [pa.float16(), pa.duration("s")]
+    assert found["s0"].to_pylist() == [2, 2]
+
+
+def partial_rows(n: int, n_groups: int, options: Options) -> tuple[list[pa.RecordBatch], pa.Table]:
+    """The batches that a partial aggregation of `n` rows gives, and its input."""
+    numbers = np.arange(n)
+    table = pa.table(
+        {
+            "g": pa.array(numbers * 7919 % n_groups),
+            "x": pa.array(numbers % 1000, mask=numbers % 11 == 0),
+            "y": pa.array(numbers / 8, mask=numbers % 13 == 0),
+            "p": pa.array(numbers).cast(pa.decimal128(19, 0)).cast(pa.decimal128(30, 2)),
+        }
+    )
+    listed = [
+        ("count_star", None, pa.int64()),
+        ("count", "x", pa.int64()),
+        ("sum", "x", pa.int64()),
+    ]
+    listed += [("min", "y", pa.float64()), ("max", "x", pa.int64())]
+    listed += [("sum", "p", pa.decimal128(38, 2))]
+    aggregation = Aggregation(
+        (Output("g", col("t.g"), pa.int64()),),
+        tuple(
+            Aggregate(f"s{i}", function, None if arg is None else col(f"t.{arg}"), type_)  # type: ignore[arg-type]
+            for i, (function, arg, type_) in enumerate(listed)
+        ),
+        partial=True,
+    )
+    query = make_query({"t": table}, output=(), aggregation=aggregation)
+    return run(query, {"t": table}, options).table().to_batches(), table
+
+
+def assert_merges_to(batches: list[pa.RecordBatch], table: pa.Table) -> None:
+    how = [("s0", "sum"), ("s1", "sum"), ("s2", "sum"), ("s3", "min"), ("s4", "max"), ("s5", "sum")]
+    merged = pa.Table.from_batches(batches).group_by("g").aggregate(how)
+    merged = merged.rename_columns(["g", *(name for name, _ in how)])
+    how = [
+        ([], "count_all"),
+        ("x", "count"),
+        ("x", "sum"),
+        ("y", "min"),
+        ("x", "max"),
+        ("p", "sum"),
+    ]
+    expected = table.group_by("g").aggregate(how).rename_columns(merged.column_names)
+    order = [("g", "ascending")]
+    assert merged.sort_by(order).equals(expected.cast(merged.schema).sort_by(order))
+
+
+def test_partial_aggregation_passes_rows_on_where_groups_are_no_fewer() -> None:
+    batches, table = partial_rows(400_000, 400_000, Options(batch_rows=10_000))
+    assert_merges_to(batches, table)
+    assert len(batches) > 10, "rows are held until the end"
+
+
+def test_partial_aggregation_holds_a_bounded_number_of_groups() -> None:
+    batches, table = partial_rows(1_600_000, 400_000, Options(batch_rows=50_000))
+    assert_merges_to(batches, table)
+    assert sum(batch.num_rows for batch in batches) > 400_000, "a group may come in several rows"
+
+
+def test_partial_aggregation_of_few_groups_is_whole() -> None:
+    batches, table = partial_rows(300_000, 50, Options(batch_rows=10_000))
+    assert sum(batch.num_rows for batch in batches) == 50
+    assert_merges_to(batches, table)

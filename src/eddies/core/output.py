@@ -67,6 +67,12 @@ class Output:
             if self._n_small >= SMALLEST_ROWS:
                 self._join_small()
 
+    def hand_on(self, partial_groups: list[pa.RecordBatch]) -> None:
+        """Give out groups that an aggregator no longer holds; their rows are counted by it."""
+        if partial_groups:
+            with self._lock:
+                self._ready.extend(partial_groups)
+
     def _join_small(self) -> None:
         if self._small:
             many = len(self._small) > 1
@@ -105,7 +111,7 @@ class Output:
                 first.merge(other)
             self.n_rows = first.n_rows
             with self._lock:
-                self._ready.append(first.result(self.schema))
+                self._ready.append(first.result())
         self.flush()
 
 
@@ -122,6 +128,7 @@ class Collector:
         """Take a complete batch."""
         if self._aggregator is not None:
             self._aggregator.add(batch)
+            self._output.hand_on(self._aggregator.take_out())
         else:
             self._output.add(self._output.project(batch))
 

@@ -6,6 +6,11 @@ checked against the result type at the end, as Spark does in ANSI mode. NaN, the
 SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups,
 batches are reduced to partial groups as they come, and partial groups are merged whenever they have
 doubled, so memory follows the number of groups.
+
+With `Aggregation.partial` someone above merges again, so groups need not be whole. Then memory is
+bounded: more than `_MOST_GROUPS` of them are handed out (`take_out`) and a new collection begins.
+Where grouping hardly makes rows fewer, they are passed on as groups of one row for a while, at the
+price of a projection, and grouping is tried again later.
 """
 
 from __future__ import annotations
@@ -26,6 +31,9 @@ __all__ = ["Aggregator"]
 
 _LOW_BITS = 32
 _FEWEST_PARTIAL_ROWS = 65_536
+_MOST_GROUPS = 262_144  # groups that a partial aggregation holds
+_WORTH_GROUPING = 0.75  # partial groups are passed on ungrouped above this share of the rows
+_PASSED_ON = 1_048_576  # rows passed on before grouping is tried again
 _SUMMED_DIGITS = 30  # decimals of so many digits can be added a batch at a time in 128 bits
 _PARTIAL = {"count_star": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 
@@ -39,6 +47,13 @@ class Aggregator:
         self._partials: list[pa.Table] = []
         self._n_partial = 0
         self._merge_at = _FEWEST_PARTIAL_ROWS
+        fields = [pa.field(g.name, g.type) for g in aggregation.groups]
+        fields += [pa.field(a.name, a.type) for a in aggregation.aggregates]
+        self._schema = pa.schema(fields)
+        self._handed_out: list[pa.RecordBatch] = []
+        self._may_hand_out = aggregation.partial and bool(aggregation.groups)
+        self._n_to_pass_on = 0
+        self._n_collected = 0  # rows that the held groups stand for
         self.n_rows = 0
 
     def add(self, batch: RoutedBatch) -> None:
@@ -57,6 +72,10 @@ class Aggregator:
             else:
                 columns[f"a{i}"] = evaluate(aggregate.arg, batch.column, n, self._functions)
             plan += _expand(i, aggregate, columns, is_grouped=bool(keys))
+        if self._n_to_pass_on > 0:
+            self._pass_on(keys, columns, plan)
+            return
+        self._n_collected += n
         if keys:
             table = pa.table(columns)
             partial = table.group_by(keys, use_threads=False).aggregate(plan)
@@ -72,6 +91,33 @@ class Aggregator:
         if self._n_partial >= self._merge_at:
             self._merge_partials()
             self._merge_at = max(_FEWEST_PARTIAL_ROWS, 2 * self._n_partial)
+            if self._may_hand_out:
+                self._hand_out_if_useful()
+
+    def _hand_out_if_useful(self) -> None:
+        does_not_pay = self._n_partial > _WORTH_GROUPING * self._n_collected
+        if not does_not_pay and self._n_partial <= _MOST_GROUPS:
+            return
+        self._handed_out.append(self._rows(self._partials[0]))
+        self._partials, self._n_partial, self._n_collected = [], 0, 0
+        self._merge_at = _FEWEST_PARTIAL_ROWS
+        self._n_to_pass_on = _PASSED_ON if does_not_pay else 0
+
+    def _pass_on(
+        self, keys: list[str], columns: dict[str, pa.Array], plan: list[tuple[str, str]]
+    ) -> None:
+        """Every row as a group of its own."""
+        self._n_to_pass_on -= len(columns[keys[0]])
+        alone = {key: columns[key] for key in keys}
+        for name, function in plan:
+            values = columns[name]
+            alone[name] = pc.is_valid(values).cast(pa.int64()) if function == "count" else values
+        self._handed_out.append(self._rows(pa.table(alone)))
+
+    def take_out(self) -> list[pa.RecordBatch]:
+        """The partial rows that are not held any longer, to be given out now."""
+        handed_out, self._handed_out = self._handed_out, []
+        return handed_out
 
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
@@ -104,21 +150,27 @@ class Aggregator:
             "max" if part == "nan" else _PARTIAL[self._aggregation.aggregates[int(number)].function]
         )
 
-    def result(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The final rows."""
+    def result(self) -> pa.RecordBatch:
+        """The final rows; with a partial aggregation, those not yet taken out."""
         self._merge_partials()
         groups, aggregates = self._aggregation.groups, self._aggregation.aggregates
-        if not self._partials:
-            if groups:
-                return pa.RecordBatch.from_pylist([], schema=schema)
-            row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
-            arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
-            return pa.RecordBatch.from_arrays(arrays, schema=schema)
-        table = self._partials[0]
+        if self._partials:
+            return self._rows(self._partials[0])
+        if groups:
+            return pa.RecordBatch.from_pylist([], schema=self._schema)
+        row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
+        arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _rows(self, table: pa.Table) -> pa.RecordBatch:
+        """Partial columns as columns of the answer."""
+        groups, aggregates = self._aggregation.groups, self._aggregation.aggregates
         columns = [_single(table[f"g{i}"]) for i in range(len(groups))]
         columns += [_final(i, aggregate, table) for i, aggregate in enumerate(aggregates)]
-        columns = [pc.cast(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        columns = [
+            pc.cast(column, field.type) for column, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def _expand(
@@ -128,6 +180,8 @@ def _expand(
     name = f"a{i}"
     if aggregate.function == "count_star":
         return [(name, "count_all" if pa.types.is_null(columns[name].type) else "sum")]
+    if aggregate.function in ("min", "max"):
+        columns[name] = _comparable(columns[name])
     type_ = columns[name].type
     if aggregate.function == "sum" and pa.types.is_integer(type_):
         values = columns.pop(name)
@@ -156,8 +210,16 @@ def _expand(
     return [(name, aggregate.function)]
 
 
+def _comparable(array: pa.Array) -> pa.Array:
+    """Arrow has no minimum of durations and half floats: the same order in types that have one."""
+    if pa.types.is_duration(array.type):
+        return array.cast(pa.int64())
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
 def _group_key(array: pa.Array) -> pa.Array:
     """Arrow groups floats by their bits; for SQL zero has no sign and every NaN is the same."""
+    array = _comparable(array)
     if not pa.types.is_floating(array.type):
         return array
     nan, zero = pa.scalar(float("nan"), array.type), pa.scalar(0.0, array.type)
@@ -197,15 +259,26 @@ def _final(i: int, aggregate: Aggregate, table: pa.Table) -> pa.Array:
         return _with_nan(aggregate.function, table[f"{name}_number"], table[f"{name}_nan"])
     if f"{name}_high" not in table.column_names:
         return _fitting(_single(table[name]), aggregate)
-    high = table[f"{name}_high"].to_pylist()
-    low = table[f"{name}_low"].to_pylist()
-    sums = [None if h is None else (h << _LOW_BITS) + s for h, s in zip(high, low, strict=True)]
+    return _whole_sum(_single(table[f"{name}_high"]), _single(table[f"{name}_low"]), aggregate)
+
+
+def _whole_sum(high: pa.Array, low: pa.Array, aggregate: Aggregate) -> pa.Array:
+    """`high * 2**32 + low` as the type of the result."""
+    carry = pc.shift_right(low, _LOW_BITS)
     try:
+        upper = pc.add_checked(high, carry)
+        lower = pc.bit_wise_and(low, (1 << _LOW_BITS) - 1)
         if pa.types.is_decimal(aggregate.type):
-            return pa.array([None if s is None else Decimal(s) for s in sums], aggregate.type)
-        return pa.array(sums, type=aggregate.type)
-    except (OverflowError, pa.ArrowInvalid) as error:
+            scaled = pc.multiply(_whole(upper), pa.scalar(Decimal(1 << _LOW_BITS)))
+            return pc.cast(pc.add(scaled, _whole(lower)), aggregate.type)
+        shifted = pc.shift_left(upper.cast(pa.int32()).cast(pa.int64()), _LOW_BITS)
+        return pc.cast(pc.add(shifted, lower), aggregate.type)
+    except pa.ArrowInvalid as error:
         raise _overflow(aggregate) from error
+
+
+def _whole(values: pa.Array) -> pa.Array:
+    return values.cast(pa.decimal128(19, 0))
 
 
 def _with_nan(function: str, numbers: pa.ChunkedArray, is_nan: pa.ChunkedArray) -> pa.Array:
