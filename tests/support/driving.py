@@ -77,14 +77,18 @@ def drive(
     options: Options,
     *,
     race: bool = False,
+    made: list[Eddy] | None = None,
     **settings: Any,
 ) -> pa.Table:
     """The answer of an eddy that got its rows in a random interleaving.
 
     With `race` everything is pushed before anything ends and before anyone polls, so that every
-    batch is stored and waits while the others come: only stamps can tell who was first.
+    batch is stored and waits while the others come: only stamps can tell who was first. The eddy is
+    added to `made`.
     """
     eddy = Eddy(query, options, **settings)
+    if made is not None:
+        made.append(eddy)
     waiting = {name: _cut(table, rng) for name, table in tables.items()}
     poll_share = 0.0 if race else rng.choice((0.0, 0.1, 0.4))
     one_by_one = not race and rng.random() < 0.25

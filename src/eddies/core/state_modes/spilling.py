@@ -195,6 +195,11 @@ class SpillingStems(StateMode):
 
     # What it keeps
 
+    @property
+    def n_ever_waited(self) -> int:
+        """Tuples that ever waited for rows on disk."""
+        return self._pending.n_ever
+
     def _lengths(self) -> list[int]:
         return [resident.n_arrived for resident in self.residents]
 
