@@ -106,7 +106,9 @@ class Eddy:
         self.mode: StateMode
         self.access: AccessMode | None = None
         if access is None:
-            self.mode = make_state_mode(self.options, self.graph, self.stems, self._stamps)
+            self.mode = make_state_mode(
+                self.options, self.graph, self.stems, self._stamps, self._clock, events
+            )
         else:
             self.access = self.mode = make_access_mode(
                 self.options,

@@ -20,6 +20,7 @@ __all__ = [
     "LookupFailed",
     "LookupIssued",
     "LookupReturned",
+    "Migrated",
     "MirrorDiffers",
     "Reoptimized",
     "Routed",
@@ -144,6 +145,22 @@ class MirrorDiffers:
     example: str
 
 
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """STAIRs were rewritten to hold `forms`, such as "S.a=S⋈T" (what is not named holds rows).
+
+    `n_moved` tuples were promoted, `n_made` joined tuples came of them; in all, `n_handled` tuples were
+    stored, looked up or produced, in stages, the last of them `elapsed_ns` after the first began.
+    """
+
+    at_ns: int
+    forms: str
+    n_moved: int
+    n_made: int
+    n_handled: int
+    elapsed_ns: int
+
+
 Event = (
     Built
     | Indexed
@@ -156,6 +173,7 @@ Event = (
     | LookupFailed
     | ScanFailed
     | MirrorDiffers
+    | Migrated
 )
 
 

@@ -16,8 +16,10 @@ DEFAULT_BATCH_ROWS = (
 )
 MAX_BATCH_ROWS = 1 << 20
 
-StateMode = Literal["auto", "stems", "joins", "static"]
-STATES = ("auto", "stems", "joins", "static")
+StateMode = Literal["auto", "stems", "stairs", "joins", "static"]
+STATES = ("auto", "stems", "stairs", "joins", "static")
+MigrationName = Literal["cost-aware", "greedy", "never"]
+_MIGRATIONS = ("cost-aware", "greedy", "never")
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -50,9 +52,13 @@ class Options:
 
     policy            who routes; see `eddies.core.policies`.
     order             module names, for policy="static": earlier is preferred.
-    state             what joins keep: "stems" (base rows), "joins" (EddyJoins: intermediate results
-                      inside symmetric hash joins along a spanning tree of the query; what closes a
-                      cycle is checked on the matches), "auto" = "stems".
+    state             what is kept: "stems" (base rows), "stairs" (also intermediate results, where they
+                      pay, rewritten when that changes), "joins" (EddyJoins: whatever was routed to a
+                      join stays there), "static" (symmetric hash joins in one `order`). All but "stems"
+                      work along a spanning tree of the query and check what closes a cycle on the
+                      matches. "auto" = "stems".
+    migration         when state="stairs" is rewritten: "cost-aware" (if the rows to come will pay for
+                      it), "greedy" (at once, at any price: the paper's), "never".
     memory            budget of the eddy's state, as bytes or text such as "512MB"; None: unlimited.
                       Counted are stored rows, indexes and tuples in joins; not counted are answers of
                       expensive predicates (a byte a stored row), groups of an aggregation, batches
@@ -76,6 +82,7 @@ class Options:
     policy: str = "auto"
     order: tuple[str, ...] = ()
     state: StateMode = "auto"
+    migration: MigrationName = "cost-aware"
     memory: str | int | None = None
     batch_rows: int = DEFAULT_BATCH_ROWS
     reoptimize_every: int | None = None
@@ -95,6 +102,10 @@ class Options:
             raise OptionError("policy='static' needs order=(...): module names, first one first")
         if self.state not in STATES:
             raise OptionError(f"unknown state {self.state!r}; choose one of {', '.join(STATES)}")
+        if self.migration not in _MIGRATIONS:
+            raise OptionError(
+                f"unknown migration {self.migration!r}; choose one of {', '.join(_MIGRATIONS)}"
+            )
         for name in ("batch_rows", "reoptimize_every", "threads", "cells"):
             value = getattr(self, name)
             if name in ("reoptimize_every", "cells") and value is None:

@@ -7,6 +7,7 @@ from random import Random
 
 from eddies.core.policies.auto import AutoPolicy
 from eddies.core.policies.base import Candidate, Decision, Fork, RoutingPolicy
+from eddies.core.policies.cumulative import CumulativePolicy
 from eddies.core.policies.greedy import GreedyPolicy
 from eddies.core.policies.lottery import LotteryPolicy
 from eddies.core.policies.lottery_window import LotteryWindowPolicy
@@ -30,6 +31,8 @@ POLICIES: dict[str, PolicyMaker] = {
     "lottery-window": lambda rng, order: LotteryWindowPolicy(rng),
     "rank": lambda rng, order: RankPolicy(),
     "greedy": lambda rng, order: GreedyPolicy(rng),
+    "cumulative": lambda rng, order: CumulativePolicy(),
+    "cumulative-window": lambda rng, order: CumulativePolicy(),
 }
 
 

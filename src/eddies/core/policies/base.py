@@ -19,7 +19,8 @@ module behaved differently than before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from eddies.core.lineage import Signature
@@ -32,13 +33,15 @@ class Candidate:
     """A module that may be next. `module` is its number in the eddy, the same at every fork.
 
     `kind` is "probe" (look for partners in a SteM or join) or "select" (apply a predicate).
-    `cross` marks a probe without any predicate: a Cartesian product.
+    `cross` marks a probe without any predicate: a Cartesian product. `forecast`, where the state can
+    tell, is the number of tuples that come of one tuple joined with everything beyond the module.
     """
 
     module: int
     name: str
     kind: Literal["probe", "select"]
     cross: bool = False
+    forecast: Callable[[], float] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ part of the forms of a tree is what selective caching leaves.
 
 *Routing* follows from forms: the cost to go from a signature T is the least, over its joins, of one
 probe plus, for every match, the cost of producing it and of going on from the larger signature. One
-rule keeps forms complete: a tuple inside a form C (T a proper part of C) must be joined within C first,
-or a tuple of C that has no match outside would never be stored. Forms of one tree are nested or
-disjoint, so some way is always open.
+rule keeps forms complete: a tuple inside a form C (T a proper part of C) must be joined within C first
+and then go to the join where C is held, or a tuple of C that has no match elsewhere would never be
+stored. Forms of one tree are nested or disjoint, so some way is always open.
 
 *Estimates* take joins to be independent: the size of a joined set is the product of its rows and
 selectivities. Costs are counted in tuples: stored, probing, produced.
@@ -187,16 +187,20 @@ class Routing:
         self._planner = planner
         self._world = world
         self._held = {(form.source, form.join): form.mask for form in forms}
-        self._masks = sorted((form.mask for form in forms), key=lambda mask: mask.bit_count())
+        self._forms = sorted(forms, key=lambda form: form.mask.bit_count())
         self._cost: dict[int, float] = {planner.all_sources: 0.0}
         self._join: dict[int, int] = {}
 
     def allowed(self, mask: int) -> list[tuple[int, int, int]]:
-        """Joins a tuple over `mask` may go to: inside the smallest form it is a part of."""
+        """Joins a tuple over `mask` may go to: inside the smallest form it is a part of; and when it
+        spans that, to the join where it is held.
+        """
         border = self._planner.border(mask)
-        for form in self._masks:
-            if mask != form and mask & ~form == 0:
-                return [step for step in border if form >> step[2] & 1]
+        for form in self._forms:
+            if mask == form.mask:
+                return [step for step in border if step[0] == form.join]
+            if mask & ~form.mask == 0:
+                return [step for step in border if form.mask >> step[2] & 1]
         return border
 
     def cost(self, mask: int) -> float:

@@ -18,6 +18,7 @@ from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.joins import JoinsMode
 from eddies.core.state_modes.spilling import SpillingStems
+from eddies.core.state_modes.stairs import StairsMode
 from eddies.core.state_modes.static import StaticMode
 from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import OptionError
@@ -67,9 +68,16 @@ def make_access_mode(
 
 
 def make_state_mode(
-    options: Options, graph: Graph, stems: Sequence[SteM], stamps: StampRule
+    options: Options,
+    graph: Graph,
+    stems: Sequence[SteM],
+    stamps: StampRule,
+    clock: Clock,
+    events: EventSink | None,
 ) -> StateMode:
     """The mode that `options` ask for."""
+    if options.state == "stairs":
+        return StairsMode(graph, stems, stamps, options, clock, events)
     if options.state == "joins":
         return JoinsMode(graph, stems, stamps)
     if options.state == "static":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move, legal_joins, may_skip_build
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import make_join_tree
+from eddies.core.join_tree import JoinEdge, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.eddy_join import JoinStep
@@ -16,6 +17,8 @@ from eddies.core.modules.stem import SteM
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.stairs.operations import Stairs
+from eddies.core.stairs.plan import World
+from eddies.core.stairs.statistics import Statistics
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 from eddies.errors import OptionError
@@ -44,9 +47,11 @@ class JoinsMode(StateMode):
         self.joins = self.stairs.joins
         self.modules: list[Module] = [*stems, *self.joins]
         self._show_leaves()
+        self.statistics = Statistics(graph, self.tree, stems, self.stairs.history)
         self._sides = {id(stair): self.stairs.side(stair) for stair in self.stairs.all_stairs()}
         self._ended = [False] * len(graph.relations)
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
+        self._given_out = [0] * len(graph.roles)  # the same, before the last batch
         self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
         self._closed = 0  # sources that are complete, as a mask
 
@@ -86,6 +91,7 @@ class JoinsMode(StateMode):
             if batch.n_rows:
                 ids = batch.ids[source_id]
                 assert ids is not None
+                self._given_out[source_id] = self._taken[source_id]
                 self._taken[source_id] = int(ids[-1]) + 1
                 yield batch
 
@@ -102,10 +108,24 @@ class JoinsMode(StateMode):
         if move.optional >= 0:
             return select_step(self._graph, move, signature, table)
         join = JoinStep(self._graph, self.tree, self.joins[move.join], signature, table)
-        return join, Candidate(move.join, join.name, "probe")
+        edge = self.tree.edges[move.join]
+        own = edge.left if signature.sources >> edge.left & 1 else edge.right
+        number = len(self._graph.roles) + len(self._graph.optionals) + move.join
+        return join, Candidate(
+            number, join.name, "probe", forecast=partial(self._forecast, edge, own)
+        )
+
+    def _forecast(self, edge: JoinEdge, own: int) -> float:
+        """Tuples that come of one that contains `own` joined with everything beyond `edge`."""
+        self.statistics.refresh(1.2)
+        rows = [float(n) for n in self.stairs.history.routed]
+        beyond = self._sides[id(self.stairs.dual(self.stairs.stair(own, edge.number)))]
+        selectivity = self.statistics.selectivity
+        return World(rows, selectivity, self.tree).size(beyond) * selectivity[edge.number]
 
     def end(self, relation: int) -> None:
         self._ended[relation] = True
+        self.statistics.ended[relation] = True
 
     def at_safe_point(self) -> None:
         self._close()

@@ -1,0 +1,220 @@
+"""state="stairs": intermediate results are kept where they pay, and rewritten when that changes.
+
+Every STAIR begins as a view of its relation's SteM. Now and then, at a safe point, sizes and
+selectivities are estimated from the rows that have come (`statistics`), a migration policy says what
+STAIRs should hold (`migration`), and a migration, if one is due, goes on stage by stage. What STAIRs
+hold also decides where tuples go (`plan.Routing`): the state mode offers one join for each signature,
+the one with the least cost to the end; predicates stay the routing policy's business. With a routing
+policy of the user's own choice (any but "auto" and "cumulative") all joins that keep forms complete are
+offered.
+
+With a memory budget, pools get what base rows leave of it; a STAIR whose tuples find no room becomes a
+view again, so at worst the state is that of SteMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.clock import Clock
+from eddies.core.constraints import Move
+from eddies.core.events import EventSink, Migrated
+from eddies.core.exactly_once import StampRule
+from eddies.core.graph import Graph
+from eddies.core.lineage import Signature
+from eddies.core.module import Step
+from eddies.core.modules.stem import SteM
+from eddies.core.options import Options
+from eddies.core.policies.base import Candidate
+from eddies.core.route import RouteTable
+from eddies.core.stairs.migration import MIGRATIONS, Migration, Outlook
+from eddies.core.stairs.plan import Forms, Planner, Routing, World
+from eddies.core.state.rows import Block
+from eddies.core.state.scratch import Scratch
+from eddies.core.state_modes.joins import JoinsMode
+
+__all__ = ["StairsMode"]
+
+_GROWTH = 1.25  # of all rows routed, between two looks at what should be held
+_FEWEST_ROWS = 512  # routed rows before the first look
+
+
+class StairsMode(JoinsMode):
+    """See the module docstring."""
+
+    name = "stairs"
+
+    def __init__(
+        self,
+        graph: Graph,
+        stems: Sequence[SteM],
+        stamps: StampRule,
+        options: Options,
+        clock: Clock,
+        events: EventSink | None = None,
+    ) -> None:
+        super().__init__(graph, stems, stamps)
+        for stair in self.stairs.all_stairs():
+            self.stairs.demote_to_rows(stair)
+        self._options = options
+        self._clock = clock
+        self._events = events
+        self._planner = Planner(self.tree, len(graph.roles))
+        self._policy = MIGRATIONS[options.migration]()
+        self._plans = options.policy in ("auto", "cumulative") and self._planner.is_able
+        self._scratch = Scratch(min(options.batch_rows, 65_536))
+        self._held: Forms = frozenset()
+        self._migration: Migration | None = None
+        self._routing: Routing | None = None
+        self._given: dict[int, int] = {}  # joins offered, by signature's sources
+        self._tables: list[RouteTable] = []
+        self._next_look = _FEWEST_ROWS
+        self._n_started = 0
+        self._n_demoted = 0
+        self.n_looks = 0
+        self.n_migrations = 0
+
+    # Where tuples go
+
+    def moves(self, signature: Signature) -> tuple[Move, ...]:
+        legal = super().moves(signature)
+        if self._routing is None:
+            return legal
+        predicates = tuple(move for move in legal if move.optional >= 0)
+        joins = [move for move in legal if move.join >= 0]
+        if not joins:
+            return predicates
+        if self._plans:
+            chosen = self._routing.join(signature.sources)
+            self._given[signature.sources] = chosen
+            return (*(move for move in joins if move.join == chosen), *predicates)
+        allowed = {join for join, _, _ in self._routing.allowed(signature.sources)}
+        return (*(move for move in joins if move.join in allowed), *predicates)
+
+    def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
+        if table not in self._tables:
+            self._tables.append(table)
+        return super().step(move, signature, table)
+
+    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+        for batch in super().take_in(relation, block):
+            source = batch.origin.driver
+            if self._is_idle(source):
+                ids = batch.ids[source]
+                assert ids is not None
+                self.joins[0].note(source, ids)
+            else:
+                yield batch
+
+    def _is_idle(self, source: int) -> bool:
+        """Whether rows of `source` need not be routed: no result is possible yet, nothing but rows is
+        kept, and no earlier rows of it wait. Later rows will find them where they are stored.
+        """
+        if self._held or self._migration is not None:
+            return False
+        routed = self.stairs.history.routed[source]
+        first = self._given_out[source]
+        return routed >= first and any(
+            not n and other != source for other, n in enumerate(self._taken)
+        )
+
+    # What is held
+
+    def at_safe_point(self) -> None:
+        self._close()
+        self._share_memory()
+        if self._migration is not None:
+            self._go_on_moving()
+        elif self._planner.is_able and self._is_time_to_look():
+            self._look()
+
+    def _is_time_to_look(self) -> bool:
+        routed = self.stairs.history.routed
+        n_started = sum(n > 0 for n in routed)
+        if n_started < len(routed):
+            return False
+        return n_started > self._n_started or sum(routed) >= self._next_look
+
+    def _look(self) -> None:
+        """Estimate, decide, and begin to move if something should be held elsewhere."""
+        routed = self.stairs.history.routed
+        self._n_started = len(routed)
+        self._next_look = int(sum(routed) * _GROWTH) + 1
+        self.n_looks += 1
+        self._forget_demoted()
+        statistics = self.statistics
+        statistics.refresh()
+        rows = [float(n) for n in routed]
+        now = World(rows, statistics.selectivity, self.tree)
+        to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
+        outlook = Outlook(
+            self._planner, now, to_come, statistics.selectivity, self._held, self._closed
+        )
+        target = self._policy.decide(outlook)
+        if target != self._held:
+            self._migration = Migration(self.stairs, self._planner, self._held, target, now)
+            self._handled_before = self.stairs.n_handled
+            self._started_ns = self._clock.now_ns()
+        self._route_by(self._planner.routing(target, outlook.moments()[0]))
+        if self._migration is not None:
+            self._go_on_moving()
+
+    def _go_on_moving(self) -> None:
+        migration = self._migration
+        assert migration is not None
+        if not migration.stage(self._scratch):
+            return
+        self._held = migration.held
+        self._migration = None
+        self.n_migrations += 1
+        if self._events is not None:
+            now = self._clock.now_ns()
+            n_handled = self.stairs.n_handled - self._handled_before
+            self._events.emit(
+                Migrated(
+                    now,
+                    migration.name(),
+                    migration.n_moved,
+                    migration.n_made,
+                    n_handled,
+                    now - self._started_ns,
+                )
+            )
+
+    def _route_by(self, routing: Routing) -> None:
+        """Send tuples where `routing` says; routes made by another are worked out anew."""
+        self._routing = routing
+        if self._plans and all(routing.join(m) == join for m, join in self._given.items()):
+            return
+        self._given.clear()
+        for table in self._tables:
+            table.forget()
+
+    # Memory
+
+    def _share_memory(self) -> None:
+        """Pools get what rows and their indexes leave, with room for those to grow by a half until the
+        next look; the largest forms go when rows have taken their place.
+        """
+        budget = self._options.memory_bytes
+        if budget is None:
+            return
+        history = self.stairs.history
+        rows = sum(stem.n_bytes for stem in self._stems)
+        history.allowance = max(0, budget - rows * 3 // 2)
+        while not history.has_room(0):
+            largest = max(self.stairs.all_stairs(), key=lambda stair: stair.n_bytes_at_most)
+            self.stairs.demote_to_rows(largest)
+            history.n_demoted += 1
+        self._forget_demoted()
+
+    def _forget_demoted(self) -> None:
+        """STAIRs that became views for want of room hold no form any more."""
+        if self.stairs.history.n_demoted != self._n_demoted:
+            self._n_demoted = self.stairs.history.n_demoted
+            self._held = frozenset(
+                form
+                for form in self._held
+                if self.stairs.stair(form.source, form.join).form == form.mask
+            )

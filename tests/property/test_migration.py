@@ -1,0 +1,92 @@
+"""Migrations that policies decide, at every turn and in the smallest stages: the same bag of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from eddies.core.stairs import migration
+from eddies.core.state_modes import stairs as mode
+from eddies.errors import UnsupportedError
+from tests.support.bag import assert_same_bag
+from tests.support.driving import Oracle, drive, random_options
+from tests.support.random_queries import make_case
+
+SHAPES = ("chain", "star", "tree", "cycle", "class", "self")
+
+
+class Fickle:
+    """Wants the forms of a random tree, or a part of it, each time it is asked."""
+
+    rng = random.Random(0)
+
+    def decide(self, outlook):
+        rng = self.rng
+        weight = {mask: rng.random() for mask in outlook.planner.sets()}
+        forms = outlook.planner.best_tree(weight)
+        return frozenset(form for form in forms if rng.random() < 0.7)
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """Looks at every safe point, and moves three rows a stage."""
+    monkeypatch.setattr(mode, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(mode, "_GROWTH", 1.0)
+    monkeypatch.setattr(migration.Migration.stage, "__defaults__", (3,))
+    monkeypatch.setitem(migration.MIGRATIONS, "never", Fickle)
+    moved = []
+    finish = mode.StairsMode._go_on_moving
+
+    def count(self):
+        finish(self)
+        moved.append(self.n_migrations)
+
+    monkeypatch.setattr(mode.StairsMode, "_go_on_moving", count)
+    return moved
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle()
+
+
+def check(seed: int, oracle: Oracle, name: str) -> bool:
+    case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
+    rng = random.Random(f"migrate {seed}")
+    Fickle.rng = rng
+    policy = rng.choice(("auto", "random", "cumulative"))
+    options = random_options(
+        rng, state="stairs", migration=name, policy=policy, batch_rows=rng.choice((1, 2, 7))
+    )
+    with contextlib.suppress(UnsupportedError):
+        assert_same_bag(drive(case.query, case.tables, rng, options), expected, (case, options))
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["cost-aware", "greedy", "never"])
+def test_migrations_lose_and_repeat_nothing(name, restless, oracle):
+    n_run = sum(check(seed, oracle, name) for seed in range(8_000_000, 8_000_040))
+    assert n_run > 25
+    assert max(restless) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cost-aware", "greedy", "never"])
+@pytest.mark.parametrize("chunk", range(4))
+def test_migrations_lose_and_repeat_nothing_at_length(name, chunk, restless, oracle):
+    first = 8_100_000 + chunk * 150
+    assert sum(check(seed, oracle, name) for seed in range(first, first + 150)) > 100
+
+
+@pytest.mark.parametrize("state", ["static", "joins"])
+@pytest.mark.parametrize("policy", ["auto", "cumulative", "cumulative-window"])
+def test_static_plans_and_joins(state, policy, oracle):
+    for seed in range(8_200_000, 8_200_020):
+        case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
+        rng = random.Random(f"drive {seed}")
+        options = random_options(rng, state=state, policy=policy)
+        with contextlib.suppress(UnsupportedError):
+            assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
