@@ -29,6 +29,7 @@ _EXTRA_BY_PACKAGE = {
     "duckdb": "bench",
     "polars": "bench",
     "psutil": "bench",
+    "datafusion": "bench",
 }
 
 
@@ -114,7 +115,7 @@ def figures(names: tuple[str, ...], out: Path, json_path: Path | None) -> None:
 
 @main.group()
 def bench() -> None:
-    """Measure eddies beside DuckDB and Polars."""
+    """Measure eddies beside other engines."""
 
 
 @bench.command("core")
@@ -130,6 +131,84 @@ def bench_core(json_path: Path | None, repeat: int, quick: bool, cases: tuple[st
         from eddies.bench.core import main as measure
 
         raise SystemExit(measure(cases, repeat, json_path, quick=quick))
+
+
+@bench.command("spark")
+@click.option(
+    "cases", "--case", multiple=True, help="Only this case, or pattern (q05, q*_worst); repeatable."
+)
+@click.option("engines", "--engine", multiple=True, help="Only this engine; repeatable.")
+@click.option(
+    "--scale", default=1.0, show_default=True, help="TPC-H scale factor; 10: five large queries."
+)
+@click.option("--repeat", default=3, show_default=True, help="Warm runs of each; medians count.")
+@click.option("--exchange", is_flag=True, help="Our inputs are DataFrames instead of paths.")
+@click.option("--cold", is_flag=True, help="Instead: the first query of a new process.")
+@click.option("--huge", is_flag=True, help="Instead: time and memory of 10 M and 100 M rows.")
+@click.option(
+    "data_folder", "--data", type=click.Path(path_type=Path), help="Folder of generated tables."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+def bench_spark(
+    cases: tuple[str, ...],
+    engines: tuple[str, ...],
+    scale: float,
+    repeat: int,
+    exchange: bool,
+    cold: bool,
+    huge: bool,
+    data_folder: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Eddies on Spark, Spark SQL and DuckDB on the same Parquet files."""
+    with _errors_as_messages():
+        if cold and huge:
+            raise OptionError("--cold and --huge are measurements of their own: give one of them")
+        if cold:
+            from eddies.bench.spark.cold import main as measure_cold
+
+            raise SystemExit(measure_cold(repeat, scale, data_folder, json_path))
+        if huge:
+            from eddies.bench.spark.huge import main as measure_huge
+
+            raise SystemExit(measure_huge(data_folder, json_path))
+        from eddies.bench.spark.run import main as measure
+
+        raise SystemExit(
+            measure(
+                cases,
+                engines=engines,
+                scale=scale,
+                repeat=repeat,
+                exchange=exchange,
+                data_folder=data_folder,
+                json_path=json_path,
+            )
+        )
+
+
+@bench.command("torture")
+@click.option("shapes", "--shape", multiple=True, help="Only this shape; repeatable.")
+@click.option("engines", "--engine", multiple=True, help="Only this engine; repeatable.")
+@click.option(
+    "data_folder", "--data", type=click.Path(path_type=Path), help="Folder of generated tables."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+def bench_torture(
+    shapes: tuple[str, ...],
+    engines: tuple[str, ...],
+    data_folder: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Joins on which engines fall over: who finishes within 60 s and 8 GB."""
+    with _errors_as_messages():
+        from eddies.bench.torture.run import main as measure
+
+        raise SystemExit(measure(shapes, engines, data_folder=data_folder, json_path=json_path))
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rich.table import Table
 
 from eddies.bench.measure import BEST_TEXT, Measured
 
-__all__ = ["Claim", "claims_of"]
+__all__ = ["Claim", "claims_of", "verdicts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,20 @@ def claims_of(measured: Measured) -> list[Claim]:
             Claim(case.name, "peak memory / input and result", ratio, case.memory_at_most)
         )
     return claims
+
+
+def verdicts(claims: Sequence[Claim], *, is_judged: bool) -> Table:
+    """Every claim beside its measurement; held or not, unless sizes are not the claimed ones."""
+    table = Table(title="Claims", title_justify="left")
+    for name in ("case", "ratio", "measured", "claimed", ""):
+        table.add_column(name, justify="right" if name in ("measured", "claimed") else "left")
+    for claim in claims:
+        verdict = "held" if claim.held else "not held"
+        table.add_row(
+            claim.case,
+            claim.what,
+            f"{claim.measured:.2f}",
+            f"{'>=' if claim.at_least else '<='} {claim.limit:.2f}",
+            verdict if is_judged else "not judged",
+        )
+    return table

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eddies.bench.cases import CASES, Case
-from eddies.bench.claims import Claim, claims_of
+from eddies.bench.claims import claims_of, verdicts
 from eddies.bench.measure import BEST_TEXT, Measured, measure
 from eddies.errors import OptionError
 
@@ -60,7 +60,7 @@ def main(
             report = {measured.case.name: as_json(measured) for measured in done}
             json_path.write_text(json.dumps(report, indent=2) + "\n")
     claims = [claim for measured in done for claim in claims_of(measured)]
-    console.print(_figures(done), _verdicts(claims, is_full_size=scale >= FULL_SCALE))
+    console.print(_figures(done), verdicts(claims, is_judged=scale >= FULL_SCALE))
     return _report_answers(done, console)
 
 
@@ -128,22 +128,6 @@ def _figures_row(case: str, median_s: dict[str, float], suffix: str) -> list[str
         ratio("us2", "duckdb2"),
         ratio("us2", "polars"),
     ]
-
-
-def _verdicts(claims: Sequence[Claim], *, is_full_size: bool) -> Table:
-    table = Table(title="Claims", title_justify="left")
-    for name in ("case", "ratio", "measured", "claimed", ""):
-        table.add_column(name, justify="right" if name in ("measured", "claimed") else "left")
-    for claim in claims:
-        verdict = "held" if claim.held else "not held"
-        table.add_row(
-            claim.case,
-            claim.what,
-            f"{claim.measured:.2f}",
-            f"{'>=' if claim.at_least else '<='} {claim.limit:.2f}",
-            verdict if is_full_size else "not judged",
-        )
-    return table
 
 
 def _report_answers(done: Sequence[Measured], console: Console) -> int:

@@ -18,7 +18,10 @@ __all__ = [
     "chain",
     "graph",
     "shifting_star",
+    "skewed_chain",
+    "skewed_pair",
     "star",
+    "star_with_rates",
     "streams",
     "two_dimensions",
     "two_text_dimensions",
@@ -36,6 +39,10 @@ GRAPH_EDGES = 1_000_000
 NODES_PER_EDGE = 0.1
 # Two-edge paths are 46 times the edges, and the largest hub has 2 400 edges of 1 M each way.
 GRAPH_SKEW = 0.55
+SKEWED_ROWS = 500_000
+SKEWED_KEYS = 100_000
+# One row in a hundred has the most frequent key; a pair of sources has 150 results for each row.
+KEY_SKEW = 0.7
 CHAIN_LENGTH = 12
 CHAIN_ROWS = 100_000
 STAR_HIT_RATES = (0.9, 0.5, 0.2, 0.05)
@@ -70,12 +77,12 @@ def two_text_dimensions(scale: float = 1.0) -> Tables:
 
 def star(scale: float = 1.0) -> Tables:
     """A fact table and four dimensions with the hit rates `STAR_HIT_RATES`."""
-    return _star(scale, STAR_HIT_RATES, STAR_HIT_RATES)
+    return star_with_rates(scale, STAR_HIT_RATES, STAR_HIT_RATES)
 
 
 def shifting_star(scale: float = 1.0) -> Tables:
     """A star whose hit rates are reversed in the second half of the fact table."""
-    return _star(scale, STAR_HIT_RATES, STAR_HIT_RATES[::-1])
+    return star_with_rates(scale, STAR_HIT_RATES, STAR_HIT_RATES[::-1])
 
 
 def streams(scale: float = 1.0) -> Tables:
@@ -86,6 +93,39 @@ def streams(scale: float = 1.0) -> Tables:
     return {
         name: pa.table({"k": rng.permutation(keys), "v": _values(rng, len(keys))})
         for name in ("r", "s")
+    }
+
+
+def skewed_pair(scale: float = 1.0) -> Tables:
+    """Two sources with the same few keys very often: a hundred and more results for each row."""
+    rng = np.random.default_rng(SEED)
+    n_rows, n_keys = _scaled(SKEWED_ROWS, scale), _scaled(SKEWED_KEYS, scale)
+    return {
+        name: pa.table({"k": _skewed(rng, n_keys, n_rows), "v": _values(rng, n_rows)})
+        for name in ("r", "s")
+    }
+
+
+def skewed_chain(scale: float = 1.0) -> Tables:
+    """`r` and `s` as in `skewed_pair`; `t` keeps a twentieth of `s` by another column."""
+    rng = np.random.default_rng(SEED)
+    n_rows, n_keys = _scaled(SKEWED_ROWS, scale), _scaled(SKEWED_KEYS, scale)
+    n_kept = max(1, n_keys // 20)
+    return {
+        "r": pa.table({"k": _skewed(rng, n_keys, n_rows), "v": _values(rng, n_rows)}),
+        "s": pa.table(
+            {
+                "k": _skewed(rng, n_keys, n_rows),
+                "j": rng.integers(0, n_keys, n_rows) * np.int64(KEY_STRIDE),
+                "v": _values(rng, n_rows),
+            }
+        ),
+        "t": pa.table(
+            {
+                "j": rng.permutation(n_keys)[:n_kept] * np.int64(KEY_STRIDE),
+                "v": _values(rng, n_kept),
+            }
+        ),
     }
 
 
@@ -120,7 +160,8 @@ def chain(scale: float = 1.0) -> Tables:
     }
 
 
-def _star(scale: float, before: Sequence[float], after: Sequence[float]) -> Tables:
+def star_with_rates(scale: float, before: Sequence[float], after: Sequence[float]) -> Tables:
+    """A fact table and a dimension for each hit rate; `after` holds in its second half."""
     rng, n_fact, n_dimension = _sizes(scale)
     is_before = np.arange(n_fact) < n_fact // 2
     fact: dict[str, Ints] = {}
@@ -135,6 +176,13 @@ def _star(scale: float, before: Sequence[float], after: Sequence[float]) -> Tabl
             {"k": np.ascontiguousarray(present), "v": _values(rng, n_dimension)}
         )
     return {"f": pa.table({**fact, "v": _values(rng, n_fact)}), **dimensions}
+
+
+def _skewed(rng: np.random.Generator, n_keys: int, n_rows: int) -> Ints:
+    """Keys whose frequencies follow a Zipf-like law; the most frequent are the same every time."""
+    cumulated = np.cumsum(np.arange(1, n_keys + 1) ** -KEY_SKEW)
+    ranks = np.searchsorted(cumulated / cumulated[-1], rng.random(n_rows))
+    return np.minimum(ranks, n_keys - 1) * np.int64(KEY_STRIDE)
 
 
 def _sizes(scale: float) -> tuple[np.random.Generator, int, int]:

@@ -8,6 +8,7 @@ order within a turn rotates, so that nobody is always the first or the last.
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class Timing:
 
     seconds: list[float] = field(default_factory=list)
     answers: set[Answer] = field(default_factory=set)
+    is_retired: bool = False
 
     @property
     def median_s(self) -> float:
@@ -44,10 +46,12 @@ def take_turns(
     contestants: Sequence[Contestant],
     n_turns: int,
     on_run: Callable[[str], None] = lambda name: None,
+    patience_s: float = math.inf,
 ) -> dict[str, Timing]:
     """Warm every contestant up once, then time `n_turns` runs of each, in turns.
 
-    `on_run` is told who runs next, warm-ups included.
+    `on_run` is told who runs next, warm-ups included. Who takes longer than `patience_s` in a run
+    does not run again; if that was the warm-up, it counts: what a warm-up adds is little beside it.
     """
     timing_by_name = {contestant.name: Timing() for contestant in contestants}
     gc.collect()
@@ -56,11 +60,14 @@ def take_turns(
         for turn in range(n_turns + 1):
             start = turn % max(1, len(contestants))
             for contestant in (*contestants[start:], *contestants[:start]):
+                timing = timing_by_name[contestant.name]
+                if timing.is_retired:
+                    continue
                 on_run(contestant.name)
                 seconds, answer = _timed(contestant)
-                timing = timing_by_name[contestant.name]
                 timing.answers.add(answer)
-                if turn > 0:
+                timing.is_retired = seconds > patience_s
+                if turn > 0 or timing.is_retired:
                     timing.seconds.append(seconds)
     finally:
         gc.unfreeze()
