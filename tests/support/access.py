@@ -36,11 +36,17 @@ def index_on(
 ) -> IndexAccess:
     """An index that answers from a table."""
 
+    rows_by_key: dict[tuple[object, ...], list[int]] = {}
+    for number, row in enumerate(table.select(list(bind)).to_pylist()):
+        rows_by_key.setdefault(tuple(row.values()), []).append(number)
+    whole = table.combine_chunks()
+
     def lookup(keys: pa.RecordBatch) -> pa.Table:
+        wanted = [tuple(row.values()) for row in keys.to_pylist()]
         if asked is not None:
-            asked.keys += [tuple(row.values()) for row in keys.to_pylist()]
-        wanted = pa.Table.from_batches([keys])
-        return table.join(wanted, list(bind), join_type="left semi", use_threads=False)
+            asked.keys += wanted
+        rows = [number for key in wanted for number in rows_by_key.get(key, ())]
+        return whole.take(pa.array(rows, pa.int64()))
 
     return IndexAccess(name, bind, lookup, **settings)
 

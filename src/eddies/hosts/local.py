@@ -28,7 +28,8 @@ from eddies.core.query import Query, UserFunction
 from eddies.core.regret import RegretLog
 from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError, UnsupportedError
-from eddies.sources import Arrivals, arrivals_of
+from eddies.hosts.access import AccessRun
+from eddies.sources import Arrivals, Source, arrivals_of, is_source
 from eddies.sources.simulated import NEVER_NS
 
 __all__ = ["LocalRun", "explain", "run", "sql"]
@@ -197,8 +198,12 @@ class LocalRun:
 
 def run(
     query: Query, tables: Mapping[str, object], options: Options | None = None, **settings: object
-) -> LocalRun:
-    """Start `query` over `tables` (by relation name). See `LocalRun` for the settings."""
+) -> LocalRun | AccessRun:
+    """Start `query` over `tables` (by relation name). See `LocalRun` for the settings, and
+    `AccessRun` if some table is a source of `eddies.read`.
+    """
+    if any(is_source(tables.get(source.table)) for source in query.sources):
+        return AccessRun(query, tables, options, **settings)  # type: ignore[arg-type]
     return LocalRun(query, tables, options, **settings)  # type: ignore[arg-type]
 
 
@@ -250,7 +255,11 @@ def sql(
 
     batch_rows = (options or Options()).batch_rows
     # Opened once, and only if read: asking an iterator for its columns takes its first batch.
-    opened = {name: arrivals_of(name, tables[name], batch_rows) for name in _used(text, tables)}
+    opened: dict[str, Arrivals | Source] = {
+        name: source if is_source(source) else arrivals_of(name, source, batch_rows)
+        for name in _used(text, tables)
+        if (source := tables[name]) is not None
+    }
     schemas = dict.fromkeys(tables, _UNREAD)
     schemas |= {name: _normal(arrivals.schema) for name, arrivals in opened.items()}
     planned = plan(text, schemas, functions, aggregate=True)

@@ -53,6 +53,7 @@ class ThreadLookups:
         self._replies: list[LookupReply] = []
         self._n_threads = 0
         self._n_busy = 0  # requests started and not replied to
+        self._is_poked = False
         self._is_closed = False
 
     def start(self, request: LookupRequest) -> None:
@@ -84,6 +85,12 @@ class ThreadLookups:
             found, self._replies = self._replies, []
         return found
 
+    def poke(self) -> None:
+        """Wake whoever waits: there is something else to do. Called by any thread."""
+        with self._has_reply:
+            self._is_poked = True
+            self._has_reply.notify()
+
     def abandon(self, number: int) -> None:
         """Its thread goes on alone; the reply will be ignored."""
 
@@ -92,15 +99,16 @@ class ThreadLookups:
         return None
 
     def wait(self, until_ns: int | None) -> None:
-        """Sleep until a thread has a reply, or until then."""
+        """Sleep until a thread has a reply, somebody pokes, or until then."""
         with self._has_reply:
-            while not self._replies and not self._is_closed:
+            while not (self._replies or self._is_closed or self._is_poked):
                 wait_s = _LONGEST_WAIT_S
                 if until_ns is not None:
                     wait_s = min(wait_s, (until_ns - self._clock.now_ns()) / 1e9)
                     if wait_s <= 0:
                         return
                 self._has_reply.wait(wait_s)
+            self._is_poked = False
 
     def close(self) -> None:
         """Let the threads go. Those inside a look-up leave when it returns."""

@@ -30,6 +30,7 @@ from eddies.sources.partitions import partition_schema, partition_values
 from eddies.sources.paths import Files, shown, spark_paths
 from eddies.sources.pruning import Pruner
 from eddies.sources.ranges import leaf_by_name
+from eddies.sources.reachable import Reachable
 from eddies.sources.row_groups import ParquetSplit, ranges_of
 from eddies.sources.source import Split
 
@@ -47,7 +48,7 @@ _WIDER_PAIRS = {
 }
 
 
-class ParquetSource:
+class ParquetSource(Reachable):
     """See `eddies.read.parquet`."""
 
     is_direct = True

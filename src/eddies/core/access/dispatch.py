@@ -244,7 +244,7 @@ class Dispatcher:
             self._n_requests,
             queue.name,
             state.index,
-            queue.eots.keys(taken.ids),
+            queue.eots.keys(taken.ids).select(list(state.index.bind)),
             attempt,
             now_ns,
         )

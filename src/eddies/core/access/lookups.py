@@ -7,6 +7,7 @@ sends keys to indexes. Legal in any order; nothing is sent before `pump`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,18 @@ from eddies.core.state.keys import KeySide
 from eddies.core.state.rows import Block, RowStore
 from eddies.errors import SourceError
 
-__all__ = ["Lookups"]
+__all__ = ["Answers", "Lookups"]
+
+QueueKeys = tuple[tuple[int, int], Ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """All rows of the source that have one of the keys `ids` of `queue`, in one or more batches."""
+
+    queue: KeyQueue
+    ids: Ids
+    batches: tuple[pa.RecordBatch, ...]
 
 
 class Lookups:
@@ -120,11 +132,12 @@ class Lookups:
 
     # Who answers
 
-    def answers(self) -> Iterator[Answer]:
-        """What came back, checked: every row has a key that was asked for."""
+    def answers(self) -> list[Answers]:
+        """What came back, by queue and checked: every row has a key that was asked for."""
+        found: dict[int, list[Answer]] = {}
         for answer in self.dispatcher.answers(self.has_scan):
-            self._check(answer)
-            yield answer
+            found.setdefault(id(answer.queue), []).append(answer)
+        return [self._checked(answers) for answers in found.values()]
 
     def pump(self) -> None:
         """Send what waits, as far as limits allow."""
@@ -158,30 +171,47 @@ class Lookups:
             if self._queue(option).eots.find(side)[0] == UNKNOWN:
                 self._want(option, side, np.zeros(1, dtype=np.int32))
 
-    def _check(self, answer: Answer) -> None:
-        eots = answer.queue.eots
-        if answer.rows.num_rows == 0:
-            return
+    def _checked(self, answers: Sequence[Answer]) -> Answers:
+        queue = answers[0].queue
+        ids = np.concatenate([answer.ids for answer in answers])
+        batches = []
+        for rows in _together([answer.rows for answer in answers]):
+            self._check(queue, answers[0].index.name, rows, ids)
+            batches.append(rows)
+        return Answers(queue, ids, tuple(batches))
+
+    def _check(self, queue: KeyQueue, index: str, rows: pa.RecordBatch, asked: Ids) -> None:
+        eots = queue.eots
         arrays = []
         for field in eots.table.schema:
-            position = answer.rows.schema.get_field_index(field.name)
+            position = rows.schema.get_field_index(field.name)
             if position < 0:
                 raise SourceError(
-                    f"index {answer.index.name!r} of {answer.queue.name!r} returned rows without "
-                    f"its bind column {field.name!r}; they have {', '.join(answer.rows.schema.names)}"
+                    f"index {index!r} of {queue.name!r} returned rows without its bind column "
+                    f"{field.name!r}; they have {', '.join(rows.schema.names)}"
                 )
-            arrays.append(_cast(answer.rows.column(position), field.type))
+            arrays.append(_cast(rows.column(position), field.type))
         ids = eots.find([(column_of(array), None) for array in arrays])
-        strange = np.flatnonzero(~np.isin(ids, answer.ids))
+        was_asked = np.zeros(eots.n_keys, dtype=np.bool_)
+        was_asked[asked] = True
+        strange = np.flatnonzero((ids < 0) | ~was_asked[ids])
         if strange.shape[0]:
             row = int(strange[0])
             values = ", ".join(
                 f"{n} = {a[row].as_py()!r}" for n, a in zip(eots.bind, arrays, strict=True)
             )
             raise SourceError(
-                f"index {answer.index.name!r} of {answer.queue.name!r} returned a row with {values}, "
-                "which it was not asked for; a look-up must return rows of the keys it got only"
+                f"index {index!r} of {queue.name!r} returned a row with {values}, which it was not "
+                "asked for; a look-up must return rows of the keys it got only"
             )
+
+    def key_ids(self, options: Sequence[Option], sides: Sequence[KeySide]) -> list[QueueKeys]:
+        """For each option its queue and the numbers of the keys."""
+        found = []
+        for option, side in zip(options, sides, strict=True):
+            name = (self._graph.roles[option.target].relation, option.bind_set)
+            found.append((name, self.queues[name].eots.find(side)))
+        return found
 
     @property
     def n_bytes(self) -> int:
@@ -218,3 +248,12 @@ def _side_of(
         else:
             side.append((place.column(bind.column_by_source[source]), rows))
     return side
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches with the same columns as one."""
+    full = [batch for batch in batches if batch.num_rows]
+    if len(full) > 1 and all(batch.schema.equals(full[0].schema) for batch in full):
+        yield from pa.Table.from_batches(full).combine_chunks().to_batches()
+    else:
+        yield from full

@@ -44,7 +44,14 @@ class Asker(Protocol):
         """Have the rows for the keys at `positions` looked up."""
         ...
 
-    def let_wait(self, batch: RoutedBatch, signature: Signature, target: int) -> None:
+    def let_wait(
+        self,
+        batch: RoutedBatch,
+        signature: Signature,
+        target: int,
+        options: Sequence[Option],
+        sides: Sequence[KeySide],
+    ) -> None:
         """Keep a batch nobody else can find, until its keys are covered."""
         ...
 
@@ -98,7 +105,11 @@ class AccessProbe:
         self._asker.ask(self._target, self._options, sides, uncovered)
         if batch.origin.first_row < 0:
             bounced = batch.picked(batch.route, uncovered)
-            self._asker.let_wait(bounced, self._signature, self._target)
+            sources = self._signature.sources
+            bounced_sides = [key_side(o, bounced, sources) for o in self._options]
+            self._asker.let_wait(
+                bounced, self._signature, self._target, self._options, bounced_sides
+            )
             is_covered = np.ones(batch.n_rows, dtype=np.bool_)
             is_covered[uncovered] = False
             if not is_covered.any():

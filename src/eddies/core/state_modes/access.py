@@ -17,18 +17,17 @@ methods do. The query ends when every scan it needs has ended and no key waits o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from eddies.core.access.binding import Option
 from eddies.core.access.choice import AccessPolicy
-from eddies.core.access.dispatch import Answer
 from eddies.core.access.identity import Identities
 from eddies.core.access.lookups import Lookups
 from eddies.core.access.method import Access
-from eddies.core.access.probe import AccessProbe, key_side
+from eddies.core.access.probe import AccessProbe
+from eddies.core.access.rendezvous import GoesOn, WaitingRows
 from eddies.core.access.requests import LookupExecutor
 from eddies.core.access.scan_pace import ScanPace
 from eddies.core.batch import Ids, RoutedBatch
@@ -87,10 +86,10 @@ class AccessMode(StateMode):
             for relation, methods, stem in zip(graph.relations, access, stems, strict=True)
         ]
         self._live_scans = [list(methods.scans) for methods in access]
+        self._skipping = [False] * len(access)  # relations whose rows are not stored any more
         self._via: dict[int, str] = {}
         self._ready: deque[Resumed] = deque()
-        self._waiting: list[tuple[RoutedBatch, Signature, int]] = []
-        self._has_news = False  # EOTs were built since the rows that wait were last looked at
+        self._waiting = WaitingRows()
         self.n_repeated = [0] * len(access)  # rows that came again and were dropped
         self.n_differing = [0] * len(access)
         self.modules: list[Module] = [*stems, _Beside(self)]
@@ -101,7 +100,7 @@ class AccessMode(StateMode):
 
     @property
     def n_pending(self) -> int:
-        return self.lookups.dispatcher.n_pending + len(self._waiting) + len(self._ready)
+        return self.lookups.dispatcher.n_pending + self._waiting.n_rows + len(self._ready)
 
     def check(self, n_threads: int) -> None:
         if n_threads > 1:
@@ -122,7 +121,7 @@ class AccessMode(StateMode):
         everything that has no scan, because nobody else could find it.
         """
         plan = self.lookups.plan
-        return [
+        self._skipping = [
             len(methods.scans) == 1
             and not methods.indexes
             and not plan.asks_for
@@ -130,6 +129,7 @@ class AccessMode(StateMode):
             and plan.binds_all(self._graph.relations[number].roles[0])
             for number, methods in enumerate(self._access)
         ]
+        return self._skipping
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
         self._pace[relation].arrived(block.n_offered)
@@ -170,14 +170,11 @@ class AccessMode(StateMode):
         """One scan has ended: its EOT covers every probe (SteM-20)."""
         if self._live_scans[relation]:
             self.lookups.complete(relation)
-            self._has_news = True
+            self._go_on(self._waiting.complete(relation))
 
     def at_safe_point(self) -> None:
         self._build_answers()
         self.lookups.pump()
-        if self._has_news and self._waiting:
-            self._wake()
-        self._has_news = False
 
     def resume(self) -> Resumed | None:
         return self._ready.popleft() if self._ready else None
@@ -232,17 +229,31 @@ class AccessMode(StateMode):
         before = self._base.lengths()
         self._stems[relation].build(block)
         after = self._base.lengths()
-        plan = self.lookups.plan
-        all_open = all(plan.is_open(s) for s in range(len(self._graph.roles)))
         for source_id in self._graph.relations[relation].roles:
             limits = self._stamps.limits(self._graph, source_id, before, after)
             rows = self._base.wanted(source_id, block)
             self.lookups.ask_for(source_id, block, rows)
-            if all_open and not can_match(limits, source_id):
+            if not self._may_match(limits, source_id):
                 continue
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
             if batch.n_rows:
                 yield batch
+
+    def _may_match(self, limits: Sequence[int], driver: int) -> bool:
+        """Whether a driver can give results or must ask: not if a source it lacks has no row stored
+        before it and will have none, or if there is nobody to ask.
+        """
+        if can_match(limits, driver):
+            return True
+        plan = self.lookups.plan
+        if all(plan.is_open(source) for source in range(len(limits))):
+            return False
+        return not any(
+            limit == 0
+            and role.source_id != driver
+            and (self.lookups.is_complete[role.relation] or self._skipping[role.relation])
+            for role, limit in zip(self._graph.roles, limits, strict=True)
+        )
 
     def _without_repeats(self, relation: int, block: Block, access: str) -> Block:
         identities = self._identities[relation]
@@ -269,20 +280,19 @@ class AccessMode(StateMode):
         self._events.emit(MirrorDiffers(now_ns, name, access, n_rows, repr(values)))
 
     def _build_answers(self) -> None:
-        by_queue: dict[int, list[Answer]] = {}
-        for answer in self.lookups.answers():
-            by_queue.setdefault(id(answer.queue), []).append(answer)
-        for answers in by_queue.values():
-            queue = answers[0].queue
-            relation = queue.relation
-            for rows in _together([answer.rows for answer in answers]):
-                block = self._entries[relation].admit(rows)
-                for batch in self._build(relation, block, f"index {queue.bind_set}"):
+        for answers in self.lookups.answers():
+            queue = answers.queue
+            for rows in answers.batches:
+                block = self._entries[queue.relation].admit(rows)
+                for batch in self._build(queue.relation, block, f"index {queue.bind_set}"):
                     signature = Signature(1 << batch.origin.driver)
                     self._ready.append(Resumed(signature, batch))
-            for answer in answers:
-                queue.eots.cover(answer.ids)
-            self._has_news = True
+            queue.eots.cover(answers.ids)
+            name = (queue.relation, queue.bind_set)
+            self._go_on(self._waiting.covered(name, answers.ids.tolist()))
+
+    def _go_on(self, gone: Iterable[GoesOn]) -> None:
+        self._ready.extend(Resumed(signature, batch) for signature, batch in gone)
 
     # What `AccessProbe` asks
 
@@ -294,25 +304,17 @@ class AccessMode(StateMode):
     ) -> None:
         self.lookups.ask(target, options, sides, positions)
 
-    def let_wait(self, batch: RoutedBatch, signature: Signature, target: int) -> None:
+    def let_wait(
+        self,
+        batch: RoutedBatch,
+        signature: Signature,
+        target: int,
+        options: Sequence[Option],
+        sides: Sequence[KeySide],
+    ) -> None:
         """Keep rows that nobody else can find until they are covered."""
-        self._waiting.append((batch, signature, target))
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for batch, signature, target in waiting:
-            options = self.lookups.plan.options[target]
-            bound = [o for o in options if o.is_bound(signature.sources)]
-            sides = [key_side(o, batch, signature.sources) for o in bound]
-            late = self.lookups.uncovered(target, bound, sides)
-            if late.shape[0] == 0:
-                self._ready.append(Resumed(signature, batch))
-                continue
-            is_late = np.zeros(batch.n_rows, dtype=np.bool_)
-            is_late[late] = True
-            self._waiting.append((batch.picked(batch.route, late), signature, target))
-            if not is_late.all():
-                self._ready.append(Resumed(signature, batch.kept(batch.route, ~is_late)))
+        keys = self.lookups.key_ids(options, sides)
+        self._waiting.add(batch, signature, self._graph.roles[target].relation, keys)
 
     def release(self) -> None:
         """Drop what is kept beside the rows."""
@@ -355,13 +357,3 @@ class _LetGo:
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         return None, None
-
-
-def _together(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches with the same columns as one."""
-    full = [batch for batch in batches if batch.num_rows]
-    if full and all(batch.schema.equals(full[0].schema) for batch in full):
-        table = pa.Table.from_batches(full).combine_chunks()
-        yield from table.to_batches()
-    else:
-        yield from full
