@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from eddies.core.expr import Expr
 from eddies.core.state.columns import normal_type
+from eddies.sources.reachable import Reachable
 from eddies.sources.source import DEFAULT_BATCH_ROWS, Split
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class InlineSplit:
         yield from self.table.select(list(columns)).to_batches(max_chunksize=batch_rows)
 
 
-class InlineSource:
+class InlineSource(Reachable):
     """An Arrow table, to be copied to every task that needs it. For tables of a few megabytes."""
 
     is_direct = True

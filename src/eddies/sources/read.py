@@ -9,14 +9,28 @@ files are reported there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pyarrow as pa
 
 from eddies.errors import SourceError
 from eddies.sources.parquet import ParquetSource
 from eddies.sources.paths import NoFileSystem, Paths, find_files
+from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source
 
-__all__ = ["parquet"]
+__all__ = ["lookup", "parquet"]
+
+
+def lookup(
+    schema: pa.Schema, on: Sequence[str], lookup: Callable[[pa.RecordBatch], object], **settings: Any
+) -> AccessSource:
+    """A source without a scan: its rows are looked up by the columns `on`, and nothing else.
+
+    For `settings` see `Reachable.index`.
+    """
+    return AccessSource("look-ups", schema, ()).index(on, lookup, **settings)
 
 
 def parquet(path: Paths, *, schema: pa.Schema | None = None) -> Source:
