@@ -167,7 +167,7 @@ def test_an_index_takes_over_when_the_only_scan_dies():
 
 def test_without_a_mirror_a_dead_scan_is_a_clear_error():
     with pytest.raises(SourceError, match=r"no scan of 'users' is left.*as asked"):
-        local.sql(TEXT, {"orders": ORDERS, "users": Dies(USERS)})
+        local.sql(TEXT, {"orders": ORDERS, "users": Dies(USERS).keyed("uid")})
 
 
 def test_mirror_splits_go_on_where_the_first_failed():

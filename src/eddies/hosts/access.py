@@ -14,7 +14,7 @@ In virtual time, scans are `Simulated` sources and look-ups are `VirtualLookups`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ __all__ = ["AccessRun", "has_access_methods"]
 DEFAULT_STALL_TIMEOUT_S = 300.0
 
 
-def has_access_methods(table: object) -> bool:
+def has_access_methods(table: object) -> TypeGuard[Source]:
     """Whether a table is a source that only this host can read as it is meant."""
     return isinstance(table, AccessSource) or bool(getattr(table, "indexes", ()))
 

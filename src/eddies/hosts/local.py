@@ -28,8 +28,8 @@ from eddies.core.query import Query, UserFunction
 from eddies.core.regret import RegretLog
 from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError, UnsupportedError
-from eddies.hosts.access import AccessRun
-from eddies.sources import Arrivals, Source, arrivals_of, is_source
+from eddies.hosts.access import AccessRun, has_access_methods
+from eddies.sources import Arrivals, Source, arrivals_of
 from eddies.sources.simulated import NEVER_NS
 
 __all__ = ["LocalRun", "explain", "run", "sql"]
@@ -200,9 +200,9 @@ def run(
     query: Query, tables: Mapping[str, object], options: Options | None = None, **settings: object
 ) -> LocalRun | AccessRun:
     """Start `query` over `tables` (by relation name). See `LocalRun` for the settings, and
-    `AccessRun` if some table is a source of `eddies.read`.
+    `AccessRun` if some table has mirrors or indexes.
     """
-    if any(is_source(tables.get(source.table)) for source in query.sources):
+    if any(has_access_methods(tables.get(source.table)) for source in query.sources):
         return AccessRun(query, tables, options, **settings)  # type: ignore[arg-type]
     return LocalRun(query, tables, options, **settings)  # type: ignore[arg-type]
 
@@ -256,9 +256,9 @@ def sql(
     batch_rows = (options or Options()).batch_rows
     # Opened once, and only if read: asking an iterator for its columns takes its first batch.
     opened: dict[str, Arrivals | Source] = {
-        name: source if is_source(source) else arrivals_of(name, source, batch_rows)
+        name: source if has_access_methods(source) else arrivals_of(name, source, batch_rows)
         for name in _used(text, tables)
-        if (source := tables[name]) is not None
+        for source in (tables[name],)
     }
     schemas = dict.fromkeys(tables, _UNREAD)
     schemas |= {name: _normal(arrivals.schema) for name, arrivals in opened.items()}
