@@ -7,13 +7,16 @@ nothing is due any more. In-memory tables are always due; simulated sources say 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from os import PathLike
 from typing import Protocol
 
 import pyarrow as pa
 
+from eddies.core.expr import Expr
 from eddies.errors import SourceError
+from eddies.sources.source import Source, is_source
 
-__all__ = ["Arrivals", "Batches", "InMemory", "arrivals_of"]
+__all__ = ["Arrivals", "Batches", "InMemory", "SplitArrivals", "arrivals_of"]
 
 
 class Arrivals(Protocol):
@@ -107,8 +110,54 @@ class Batches:
         return batch
 
 
+class SplitArrivals:
+    """The splits of a source, one after the other. `narrow` says what of it is wanted."""
+
+    def __init__(self, source: Source, batch_rows: int) -> None:
+        self.schema = source.schema
+        self._source = source
+        self._batch_rows = batch_rows
+        self._where: tuple[Expr, ...] = ()
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._next: pa.RecordBatch | None = None
+
+    @property
+    def n_rows(self) -> int | None:
+        return self._source.n_rows
+
+    def narrow(self, columns: Iterable[str], where: tuple[Expr, ...]) -> None:
+        """Read these columns only, of rows that may pass; before anything is read."""
+        assert self._batches is None, "narrow() after the first batch"
+        self.schema = pa.schema([self._source.schema.field(name) for name in columns])
+        self._where = where
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        for split in self._source.splits(self._where):
+            yield from split.read(self.schema.names, self._where, self._batch_rows)
+
+    def due_ns(self) -> int | None:
+        if self._batches is None:
+            self._batches = self._read()
+            self._next = next(self._batches, None)
+        return None if self._next is None else 0
+
+    def take(self) -> pa.RecordBatch:
+        assert self.due_ns() is not None, "take() after the end"
+        assert self._batches is not None
+        batch, self._next = self._next, next(self._batches, None)
+        return batch
+
+
 def arrivals_of(name: str, source: object, batch_rows: int) -> Arrivals:
-    """Arrivals of a table, a reader, an iterable of batches, or of what is an `Arrivals` already."""
+    """Arrivals of a table, a reader, an iterable of batches, a source of `eddies.read` or a path, or
+    of what is an `Arrivals` already.
+    """
+    if isinstance(source, str | PathLike):
+        from eddies.sources import read
+
+        source = read.path(source)
+    if is_source(source):
+        return SplitArrivals(source, batch_rows)
     if isinstance(source, pa.Table):
         return InMemory(source, batch_rows)
     if isinstance(source, pa.RecordBatch):
@@ -121,7 +170,7 @@ def arrivals_of(name: str, source: object, batch_rows: int) -> Arrivals:
         return Batches(name, source)
     raise SourceError(
         f"source {name!r} is a {type(source).__name__}; expected a pyarrow Table, RecordBatch, "
-        "RecordBatchReader, an iterable of RecordBatch, or an eddies source"
+        "RecordBatchReader, an iterable of RecordBatch, a path, or an eddies source"
     )
 
 

@@ -15,16 +15,24 @@ from typing import Any
 import pyarrow as pa
 
 from eddies.errors import SourceError
+from eddies.sources.arrow_files import ArrowSource
+from eddies.sources.csv_files import CsvFormat, CsvSource
+from eddies.sources.inline import InlineSource
+from eddies.sources.json_files import JsonSource
 from eddies.sources.parquet import ParquetSource
-from eddies.sources.paths import NoFileSystem, Paths, find_files
+from eddies.sources.paths import NoFileSystem, Paths, find_files, shown
 from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source
+from eddies.sources.through_spark import SparkFiles
 
-__all__ = ["lookup", "parquet"]
+__all__ = ["arrow", "csv", "json", "lookup", "parquet", "path"]
 
 
 def lookup(
-    schema: pa.Schema, on: Sequence[str], lookup: Callable[[pa.RecordBatch], object], **settings: Any
+    schema: pa.Schema,
+    on: Sequence[str],
+    lookup: Callable[[pa.RecordBatch], object],
+    **settings: Any,
 ) -> AccessSource:
     """A source without a scan: its rows are looked up by the columns `on`, and nothing else.
 
@@ -34,8 +42,78 @@ def lookup(
 
 
 def parquet(path: Paths, *, schema: pa.Schema | None = None) -> Source:
-    """Parquet files as one table."""
+    """Parquet files as one table: a file, a folder (partitioned or not), a pattern, a list, a URI.
+
+    Files must agree on columns and types. With `schema`, columns that a file lacks are NULL, others are
+    ignored, and narrower types are widened. See `eddies.sources.parquet`.
+    """
     files = find_files(path)
     if isinstance(files, NoFileSystem):
-        raise SourceError(files.reason)
+        return SparkFiles("parquet", files, {}, schema)
     return ParquetSource(files, schema)
+
+
+def csv(
+    path: Paths,
+    *,
+    schema: pa.Schema | None = None,
+    header: bool = True,
+    delimiter: str = ",",
+    quote: str = '"',
+    null: str = "",
+    multiline: bool = False,
+) -> Source:
+    """CSV files as one table. Types are inferred from a sample unless `schema` gives them.
+
+    `null` is an unquoted text that means NULL, besides nothing at all. With `multiline`, values in
+    quotes may contain line breaks; a file is then read by one task. For the rules, see
+    `eddies.sources.csv_files`.
+    """
+    format_ = CsvFormat(header, delimiter, quote, null, multiline)
+    files = find_files(path)
+    if isinstance(files, NoFileSystem):
+        options = format_.spark_options() | ({"inferSchema": "true"} if schema is None else {})
+        return SparkFiles("csv", files, options, schema)
+    return CsvSource(files, format_, schema)
+
+
+def json(path: Paths, *, schema: pa.Schema | None = None) -> Source:
+    """Files of JSON objects, one a line, as one table. See `eddies.sources.json_files`."""
+    files = find_files(path)
+    if isinstance(files, NoFileSystem):
+        return SparkFiles("json", files, {}, schema)
+    return JsonSource(files, schema)
+
+
+def arrow(path: Paths | pa.Table | pa.RecordBatch) -> Source:
+    """Arrow IPC files (file or stream format) as one table; or an Arrow table as a source."""
+    if isinstance(path, pa.RecordBatch):
+        path = pa.Table.from_batches([path])
+    if isinstance(path, pa.Table):
+        return InlineSource(path)
+    files = find_files(path)
+    if isinstance(files, NoFileSystem):
+        raise SourceError(f"{shown(files.given)}: {files.reason}, and Spark reads no Arrow files")
+    return ArrowSource(files)
+
+
+def path(text: Paths) -> Source:
+    """Whatever lies at a path; the format is that of its suffix, or of the files in a folder."""
+    files = find_files(text)
+    names = list(files.given) if isinstance(files, NoFileSystem) else [f.path for f in files.found]
+    for suffixes, read in _READ_BY_SUFFIX:
+        if all(name.lower().removesuffix(".gz").endswith(suffixes) for name in names):
+            return read(text)
+    known = ", ".join(suffix for suffixes, _ in _READ_BY_SUFFIX for suffix in suffixes)
+    raise SourceError(
+        f"{shown(files.given)}: cannot tell the format by the names of its files, which should end in "
+        f"one of {known}; say it by eddies.read.parquet, csv, json or arrow"
+    )
+
+
+_READ_BY_SUFFIX: list[tuple[tuple[str, ...], Callable[[Paths], Source]]] = [
+    ((".parquet", ".pq"), parquet),
+    ((".csv",), csv),
+    ((".json", ".jsonl", ".ndjson"), json),
+    ((".arrow", ".feather", ".arrows", ".ipc"), arrow),
+]

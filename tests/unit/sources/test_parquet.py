@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import pickle
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -16,24 +15,11 @@ import pytest
 from pyarrow import parquet
 
 import eddies
-from eddies.core.expr import Call, Column, Expr, Literal
+from eddies.core.expr import Call, Column, Literal
 from eddies.errors import SourceError
-from eddies.sources import Source
 from eddies.sources.footers import forget_footers
 from tests.support.bag import assert_same_bag
-
-
-def read_all(
-    source: Source, columns: list[str] | None = None, where: tuple[Expr, ...] = (), **settings: int
-) -> pa.Table:
-    """The rows as a task gets them: through splits that were pickled."""
-    columns = source.schema.names if columns is None else columns
-    batches = []
-    for split in pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(source)).splits(where))):
-        batches += list(split.read(columns, where, **settings))
-    return pa.Table.from_batches(
-        batches, schema=pa.schema([source.schema.field(name) for name in columns])
-    )
+from tests.support.source_rows import read_all
 
 
 def column(name: str) -> Column:
