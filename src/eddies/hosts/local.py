@@ -3,9 +3,10 @@
     for batch in run(query, {"fact": fact, "dim": dim}): ...
     table = sql("SELECT ... FROM fact, dim WHERE ...", {"fact": fact, "dim": dim})
 
-Sources are pyarrow tables, readers, iterables of batches, or `eddies.sources` arrivals that can be
-late or slow. When everything is there at once, small sources are read first and the largest, or one
-of unknown size, last: then it is never stored, and results come as it streams by. With
+Sources are pyarrow tables, readers, iterables of batches, sources of `eddies.read` or plain paths (of
+which only the columns and row groups are read that the query needs), or `eddies.sources` arrivals that
+can be late or slow. When everything is there at once, small sources are read first and the largest, or
+one of unknown size, last: then it is never stored, and results come as it streams by. With
 `interleave=True`, or when sources take their time, batches are pushed as they arrive, one source
 after the other.
 
@@ -30,7 +31,9 @@ from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError, UnsupportedError
 from eddies.hosts.access import AccessRun, has_access_methods
 from eddies.sources import Arrivals, Source, arrivals_of
+from eddies.sources.arrivals import SplitArrivals
 from eddies.sources.simulated import NEVER_NS
+from eddies.sources.wanted import wanted_of
 
 __all__ = ["LocalRun", "explain", "run", "sql"]
 
@@ -82,6 +85,10 @@ class LocalRun:
             expected_rows={name: n for name, n in sizes.items() if n is not None},
         )
         self.schema = self.eddy.output.schema
+        for relation in self.eddy.graph.relations:
+            arrivals = self._arrivals[relation.name]
+            if isinstance(arrivals, SplitArrivals):
+                arrivals.narrow(*wanted_of(self.eddy.graph, relation))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._is_read:
