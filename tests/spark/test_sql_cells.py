@@ -31,15 +31,20 @@ def registered(spark: SparkSession, tables: Mapping[str, pa.Table]) -> None:
 
 def check(spark: SparkSession, tables: Mapping[str, pa.Table], text: str, n_cells: int) -> SqlPlan:
     """Compare the text with its plan in `n_cells` cells; the plan, to look at."""
+
+    def answered(text: str, given: Mapping[str, pa.Table]) -> pa.Table:
+        registered(spark, given)
+        return spark.sql(text).toArrow()
+
+    def schema_of(text: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        return spark.sql(f"SELECT * FROM ({text}) LIMIT 0").toArrow().schema
+
     schemas = {name: table.schema for name, table in tables.items()}
-    planned = plan(text, schemas, host="spark")
+    planned = plan(text, schemas, host="spark", schema_of=schema_of)
     expected = spark.sql(text).toArrow()
-    outputs = block_outputs(planned, tables, n_cells)
-    registered(spark, outputs)
-    if planned.above is None:
-        found = outputs[planned.blocks[0].name]
-    else:
-        found = spark.sql(planned.above).toArrow()
+    outputs = block_outputs(planned, tables, n_cells, answered)
+    above = planned.above or f"SELECT * FROM {planned.blocks[-1].name}"
+    found = answered(above, outputs)
     assert found.schema.names == expected.schema.names
     assert found.schema.types == expected.schema.types
     assert_same_bag(found, expected, planned.above, SUM_DIGITS)

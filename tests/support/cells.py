@@ -7,7 +7,7 @@ together here: their rows are partial, and the text above has to merge them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -17,15 +17,24 @@ from eddies.core.query import Query
 from eddies.hosts.local import run
 from eddies.sql import SqlPlan
 
-__all__ = ["block_outputs", "run_cells"]
+__all__ = ["Compute", "block_outputs", "run_cells"]
+
+Compute = Callable[[str, Mapping[str, pa.Table]], pa.Table]
+"""Answers a text over the base tables and the given outputs of blocks."""
 
 
 def block_outputs(
-    planned: SqlPlan, tables: Mapping[str, pa.Table], n_cells: int
+    planned: SqlPlan, tables: Mapping[str, pa.Table], n_cells: int, compute: Compute
 ) -> dict[str, pa.Table]:
-    """The outputs of all blocks, by block name."""
-    inputs = {**tables, **planned.constants}
-    return {block.name: run_cells(block.query, inputs, n_cells) for block in planned.blocks}
+    """The outputs of all blocks, by block name; `compute` answers the texts of derived sources."""
+    known = {**tables, **planned.constants}
+    outputs: dict[str, pa.Table] = {}
+    for block in planned.blocks:
+        for source in block.query.sources:
+            if source.table in planned.derived and source.table not in known:
+                known[source.table] = compute(planned.derived[source.table], outputs)
+        outputs[block.name] = run_cells(block.query, known, n_cells)
+    return outputs
 
 
 def run_cells(query: Query, tables: Mapping[str, pa.Table], n_cells: int) -> pa.Table:

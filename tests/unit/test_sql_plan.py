@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from decimal import Decimal
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from eddies.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from eddies.hosts.local import sql
 from eddies.sql import describe, plan
 
 SCHEMAS = {
@@ -313,6 +315,127 @@ def test_spark_keeps_what_joins_nothing(text: str) -> None:
 def test_aggregate_is_for_one_process() -> None:
     with pytest.raises(PlanError, match="host='spark'"):
         plan("SELECT sum(x) FROM t", SCHEMAS, aggregate=True, host="spark")
+
+
+def test_conditions_of_one_source_can_be_pushed_down() -> None:
+    text = (
+        "SELECT a.x FROM t a, t b, v WHERE a.k = b.k AND b.k = v.k AND a.d >= DATE '2020-01-01'"
+        " AND a.s LIKE 'x%' AND odd(b.x) AND a.x + v.z > 3"
+        " AND ((b.s = 'p' AND v.z = 1) OR (b.s = 'q' AND v.z = 2))"
+    )
+    odd = UserFunction("odd", lambda x: x % 2 == 1, pa.bool_())
+    (block,) = plan(text, SCHEMAS, [odd]).blocks
+    assert block.pushdown == {
+        "a": ("`d` >= CAST('2020-01-01' AS DATE)", "`s` LIKE 'x%'"),
+        "b": ("`s` = 'p' OR `s` = 'q'",),
+        "v": ("`z` = 1 OR `z` = 2",),
+    }
+
+
+def schema_of(text: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """What Spark would say of the few texts below."""
+    assert set(schemas) == set(SCHEMAS)
+    return pa.schema(
+        [("value" if "DISTINCT" in text else "k", pa.int64()), ("m", pa.float64())][
+            : 1 if "DISTINCT" in text else 2
+        ]
+    )
+
+
+def test_subqueries_become_sources() -> None:
+    text = "SELECT x FROM t, (SELECT k, max(y) AS m FROM u GROUP BY k) q WHERE t.k = q.k"
+    planned = plan(text, SCHEMAS, host="spark", schema_of=schema_of)
+    (block,) = planned.blocks
+    assert [source.table for source in block.query.sources] == ["t", "__derived_0"]
+    assert "GROUP BY" in planned.derived["__derived_0"]
+    assert planned.kept == {"u"}
+    assert planned.above is None
+    assert plan(text, SCHEMAS, host="spark").blocks == ()
+
+
+def test_in_is_a_join_with_distinct_values() -> None:
+    text = "SELECT x FROM t, v WHERE t.k = v.k AND {} IN (SELECT k FROM u)"
+    planned = plan(text.format("x"), SCHEMAS, host="spark", schema_of=schema_of)
+    (block,) = planned.blocks
+    assert [source.name for source in block.query.sources] == ["t", "v", "__values_0"]
+    assert planned.derived["__derived_0"].startswith("SELECT DISTINCT")
+    for other in ("t.s", "t.p", "x NOT", "soundex(t.s)"):  # another type, negated, not computable
+        planned = plan(text.format(other), SCHEMAS, host="spark", schema_of=schema_of)
+        assert planned.derived == {}
+        assert planned.above is not None
+        assert " IN (" in planned.above
+
+
+def test_with_tables_are_derived_once_and_spelled_out() -> None:
+    text = (
+        "WITH q AS (SELECT k, max(y) AS m FROM u GROUP BY k), unused AS (SELECT max(k) AS k FROM u)"
+        " SELECT a.m, b.m AS n FROM q a, q b, t WHERE a.k = b.k AND b.k = t.k"
+    )
+    planned = plan(text, SCHEMAS, host="spark", schema_of=schema_of)
+    assert list(planned.derived) == ["__derived_0"]
+    assert planned.derived["__derived_0"].startswith("WITH `q` AS")
+    assert [s.table for s in planned.blocks[0].query.sources] == ["t", "__derived_0", "__derived_0"]
+
+
+def test_correlated_subqueries_are_not_derived() -> None:
+    text = "SELECT x FROM t, v WHERE t.k = v.k AND x IN (SELECT k FROM u WHERE u.s = t.s)"
+    assert plan(text, SCHEMAS, host="spark", schema_of=schema_of).derived == {}
+
+
+MOMENTS = {
+    "a": pa.schema(
+        [
+            ("at", pa.timestamp("us", "UTC")),
+            ("local", pa.timestamp("us")),
+            ("d", pa.date32()),
+        ]
+    ),
+    "b": pa.schema([("at", pa.timestamp("us", "UTC"))]),
+}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "hour(a.at) = 3",
+        "a.at > '2020-01-01'",
+        "a.at > TIMESTAMP '2020-01-01 00:00:00'",
+        "a.at > a.d",
+        "a.at > a.local",
+        "CAST(a.at AS DATE) = a.d",
+        "CAST(a.at AS STRING) = 'x'",
+        "a.at + INTERVAL 1 DAY > b.at",
+        "date_trunc('DAY', a.at) = b.at",
+    ],
+)
+def test_conditions_that_depend_on_the_zone_run_above_outside_utc(condition: str) -> None:
+    text = f"SELECT 1 AS n FROM a, b WHERE a.at = b.at AND {condition}"
+    planned = plan(text, MOMENTS, time_zone="Europe/Berlin")
+    assert planned.above is not None
+    assert any("time zone" in reason for reason in planned.reasons)
+    assert not any("time zone" in reason for reason in plan(text, MOMENTS).reasons)
+
+
+def test_instants_are_compared_in_every_zone() -> None:
+    text = (
+        "SELECT a.at, hour(a.local) AS h FROM a, b WHERE a.at <= b.at AND a.at IS NOT NULL"
+        " AND coalesce(a.at, b.at) = b.at AND a.d > DATE '2020-01-01'"
+    )
+    assert plan(text, MOMENTS, time_zone="Europe/Berlin").above is None
+
+
+@pytest.mark.parametrize("type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
+def test_unsigned_integers_meet_literals_and_each_other(type: pa.DataType) -> None:
+    schemas = {"a": pa.schema([("n", type), ("m", pa.int64())]), "b": pa.schema([("n", type)])}
+    text = (
+        "SELECT a.n + 1 AS more FROM a, b WHERE a.n = b.n AND a.n > 3 AND a.n < m AND a.n IN (5, 7)"
+    )
+    planned = plan(text, schemas)
+    assert planned.above is None
+    assert planned.blocks[0].query.equalities[0].type == type
+    column = pa.array([3, 5, 7, 7, None], type)
+    tables = {"a": pa.table({"n": column, "m": [9, 9, 9, 7, 9]}), "b": pa.table({"n": column})}
+    assert sql(text, tables)["more"].to_pylist() == [6, 8, 8]
 
 
 def test_condition_with_a_spark_function_runs_above() -> None:

@@ -20,6 +20,8 @@ from eddies.sql.constants import truth
 from eddies.sql.imply import implied
 from eddies.sql.lower import Lowering
 from eddies.sql.names import Names
+from eddies.sql.parse import DIALECT
+from eddies.sql.references import without_qualifiers
 from eddies.sql.scope import column
 from eddies.sql.typed import CannotLower, Typed
 
@@ -44,6 +46,7 @@ class Draft:
         members: Sequence[Member],
         functions: Sequence[UserFunction],
         nullable: bool,
+        in_utc: bool = True,
     ) -> None:
         if len(members) > MAX_SOURCES:
             raise UnsupportedError(
@@ -52,10 +55,12 @@ class Draft:
         self.name = name
         self.nullable = nullable
         self.members = {member.relation: member for member in members}
-        self.lowering = Lowering({m.relation: _types(m.schema) for m in members}, functions)
+        types = {member.relation: _types(member.schema) for member in members}
+        self.lowering = Lowering(types, functions, in_utc)
         self._functions = tuple(functions)
         self._conditions: list[Expr] = []
         self._never = False
+        self._pushdown: dict[str, dict[str, None]] = {}
         self._outputs: dict[Expr, Output] = {}
         self._names = Names()
 
@@ -63,17 +68,33 @@ class Draft:
         """Take `condition` into the block; otherwise the reason why it runs above."""
         try:
             lowered = self.lowering.predicate(condition)
-            weaker = [self.lowering.predicate(part) for part in implied(condition)]
+            weaker = {part: self.lowering.predicate(part) for part in implied(condition)}
         except CannotLower as reason:
             return str(reason)
         if sources_of(lowered):
-            self._conditions += [*weaker, lowered]
+            self._conditions += [*weaker.values(), lowered]
+            for part in (*weaker, condition):
+                self._push_down(part)
             return None
         known = truth(lowered)
         if known is None:
             return "it fails when it is evaluated"
         self._never = self._never or not known
         return None
+
+    def _push_down(self, condition: exp.Expr) -> None:
+        """Note a condition over one member that Spark can check too, with no function of the user."""
+        relations = {node.table for node in condition.find_all(exp.Column)}
+        own = {function.name.lower() for function in self._functions}
+        called = {node.name.lower() for node in condition.find_all(exp.Anonymous)}
+        if len(relations) == 1 and own.isdisjoint(called):
+            text = without_qualifiers(condition).sql(DIALECT, identify=True)
+            self._pushdown.setdefault(relations.pop(), {})[text] = None
+
+    @property
+    def pushdown(self) -> dict[str, tuple[str, ...]]:
+        """By member: its own conditions as Spark SQL over its bare column names."""
+        return {relation: tuple(texts) for relation, texts in self._pushdown.items()}
 
     def column(self, node: exp.Column) -> exp.Column:
         """The block's output that carries column `node`."""

@@ -14,8 +14,17 @@ from sqlglot import exp
 from eddies.sql.block import Draft
 from eddies.sql.join_tree import has_subquery
 
-__all__ = ["aggregates_in", "capture_expressions", "is_grouped"]
+__all__ = ["aggregates_in", "capture_expressions", "is_grouped", "why_above"]
 
+_WORDS = {
+    "distinct": "DISTINCT",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "qualify": "QUALIFY",
+    "laterals": "LATERAL VIEW",
+}
 _CLAUSES = ("having", "order", "sort", "cluster", "distribute", "qualify")
 
 
@@ -38,6 +47,17 @@ def is_grouped(select: exp.Select) -> bool:
         if any(True for _ in aggregates_in(item)) or item.find(exp.Anonymous):
             return True
     return False
+
+
+def why_above(select: exp.Select) -> Iterator[str]:
+    """What of `select` no block computes, in words."""
+    if is_grouped(select):
+        yield "aggregation runs above"
+    for key, word in _WORDS.items():
+        if select.args.get(key):
+            yield f"{word} runs above"
+    if any(item.find(exp.Window) for item in select.expressions):
+        yield "window functions run above"
 
 
 def capture_expressions(select: exp.Select, draft: Draft) -> None:

@@ -12,9 +12,10 @@ from eddies.core.expr import Column, Expr
 from eddies.errors import EvaluationError
 from eddies.sql.coerce import common_type_of
 from eddies.sql.lower import Lowering
+from eddies.sql.plain import is_plain
 from eddies.sql.typed import CannotLower
 
-__all__ = ["constant_table", "truth"]
+__all__ = ["constant_rows", "constant_table", "truth"]
 
 
 def _no_columns(column: Column) -> pa.Array:
@@ -48,3 +49,19 @@ def constant_table(names: Sequence[str], rows: Sequence[Sequence[exp.Expr]]) -> 
     except (CannotLower, EvaluationError):
         return None
     return pa.Table.from_arrays(columns, names=list(names))
+
+
+def constant_rows(item: exp.Expr) -> tuple[list[str], list[list[exp.Expr]]] | None:
+    """Column names and cells of VALUES, or of a SELECT without FROM; None for anything else."""
+    label = item.args.get("alias")
+    names = [part.name for part in (label.args.get("columns") or ())] if label else []
+    if isinstance(item, exp.Values):
+        rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in item.expressions]
+        return names or [f"col{n + 1}" for n in range(len(rows[0]))], rows
+    query = item.this if isinstance(item, exp.Subquery) else item
+    if not isinstance(query, exp.Select) or query.args.get("from_") or not is_plain(query):
+        return None
+    if query.args.get("where"):
+        return None
+    cells = [cell.unalias() for cell in query.expressions]
+    return names or [cell.alias for cell in query.expressions], [cells]

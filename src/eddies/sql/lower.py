@@ -26,9 +26,16 @@ from eddies.sql.literals import cast_literal, literal, months_days_micros
 from eddies.sql.parse import DIALECT
 from eddies.sql.typed import CannotLower, Typed
 from eddies.sql.types import arrow_type, is_numeric, is_text, sql_name
+from eddies.sql.zones import needs_zone
 
 __all__ = ["Lowering"]
 
+SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
 TIMEZONE = "UTC"  # the zone the evaluator gives to Spark's TIMESTAMP
 BOOL = pa.bool_()
 
@@ -40,19 +47,38 @@ class Lowering:
         self,
         types: Mapping[str, Mapping[str, pa.DataType]],
         functions: Iterable[UserFunction] = (),
+        in_utc: bool = True,
     ) -> None:
         self._types = types
+        self._in_utc = in_utc
         self._functions = {function.name.lower(): function for function in functions}
         self.compared: dict[Expr, pa.DataType] = {}  # each comparison made: the type of its sides
 
     def lower(self, node: exp.Expr) -> Typed:
         """`node` as a typed expression; `CannotLower` when it has to run above."""
         if (constant := literal(node)) is not None:
-            return Typed(constant, constant.type)
-        rule = RULES.get(type(node))
-        if rule is None:
-            raise CannotLower(f"{_shown(node)} is not computed in a block")
-        return rule(self, node)
+            lowered = Typed(constant, constant.type)
+        else:
+            rule = RULES.get(type(node))
+            if rule is None:
+                raise CannotLower(f"{_shown(node)} is not computed in a block")
+            lowered = rule(self, node)
+        if not self._in_utc:
+            self._check_zone(lowered.expr, node)
+        return lowered
+
+    def _check_zone(self, expr: Expr, node: exp.Expr) -> None:
+        """Refuse what depends on the session's zone, in the expression or a part of it."""
+        functions = {function.name: function for function in self._functions.values()}
+        waiting = [expr]
+        while waiting:
+            part = waiting.pop()
+            if needs_zone(part, lambda c: self._types[c.source][c.name], functions):
+                raise CannotLower(f"{_shown(node)} depends on the session's time zone")
+            if isinstance(part, Cast):
+                waiting.append(part.arg)
+            elif isinstance(part, Call):
+                waiting.extend(part.args)
 
     def predicate(self, node: exp.Expr) -> Expr:
         """`node` as a boolean expression."""
@@ -82,12 +108,17 @@ class Lowering:
 
     def alike(self, nodes: Sequence[exp.Expr], where: str) -> tuple[list[Expr], pa.DataType]:
         """`nodes` brought to their common type, as CASE, COALESCE and IN do."""
-        lowered = [self.lower(node) for node in nodes]
+        lowered = [self._signed(self.lower(node)) for node in nodes]
         common = common_type_of([typed.type for typed in lowered])
         if common is None:
             kinds = ", ".join(sql_name(typed.type) for typed in lowered)
             raise CannotLower(f"no common type for {where} over {kinds}")
         return [self.cast(typed, common) for typed in lowered], common
+
+    def _signed(self, typed: Typed) -> Typed:
+        """Unsigned integers as SQL, which has none, reads them: the next larger type."""
+        target = SIGNED.get(typed.type)
+        return typed if target is None else Typed(self.cast(typed, target), target)
 
     # -- one method per family of nodes ------------------------------------------------------------
 
@@ -123,6 +154,8 @@ class Lowering:
         if isinstance(left, exp.Tuple) or isinstance(right, exp.Tuple):
             raise CannotLower("comparisons of row values run above")
         a, b = self.lower(left), self.lower(right)
+        if a.type != b.type:
+            a, b = self._signed(a), self._signed(b)
         common = common_type(a.type, b.type, (a.value, b.value))
         if common is None:
             plain = [t for t in (a.type, b.type) if is_numeric(t) or pa.types.is_boolean(t)]
@@ -175,7 +208,7 @@ class Lowering:
         shift = months_days_micros(node.expression.unnest())
         if shift is not None and function in ("add", "subtract"):
             return self._shift(node.this, shift, 1 if function == "add" else -1)
-        a, b = self.lower(node.this), self.lower(node.expression)
+        a, b = self._signed(self.lower(node.this)), self._signed(self.lower(node.expression))
         types = operand_types(function, a.type, b.type, (a.value, b.value))
         if types is None:
             return self._date_arithmetic(function, a, b, node)

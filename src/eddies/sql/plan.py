@@ -24,28 +24,38 @@ from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
+from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
 from eddies.sql.split import Host, split
 
 __all__ = ["Block", "SqlPlan", "plan"]
 
+UTC_NAMES = frozenset(("UTC", "Etc/UTC", "GMT", "Z", "+00:00", "Etc/GMT", "Zulu", "Etc/Zulu"))
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One eddy's work; `name` is the table the text above reads its output under."""
+    """One eddy's work; `name` is the table the text above reads its output under.
+
+    `pushdown` repeats, by source name, the selections of the query as Spark SQL over the bare column
+    names of the source: whoever reads the rows may drop those for which one of them is not true.
+    """
 
     name: str
     query: Query
+    pushdown: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
     """What runs where.
 
-    `above` is Spark SQL over the blocks' outputs (tables named like the blocks) and the base tables
-    in `kept`; None when the output of the only block is the answer. `constants` are the rows of
-    sources that the text spells out. `functions_above` names the user functions `above` calls.
+    `above` is Spark SQL over the blocks' outputs (tables named like the blocks) and base tables;
+    None when the output of one block, the last, is the answer. `derived` are sources of blocks that
+    Spark computes: Spark SQL over base tables and outputs of earlier blocks. `kept` are the base
+    tables that `above` and `derived` read, `functions_above` the user functions they call.
+    `constants` are the rows of sources that the text spells out.
     """
 
     blocks: tuple[Block, ...]
@@ -54,6 +64,7 @@ class SqlPlan:
     reasons: tuple[str, ...] = ()
     constants: dict[str, pa.Table] = field(default_factory=dict)
     functions_above: frozenset[str] = frozenset()
+    derived: dict[str, str] = field(default_factory=dict)
 
 
 def plan(
@@ -63,6 +74,8 @@ def plan(
     *,
     aggregate: bool = False,
     host: Host = "local",
+    schema_of: SchemaOf | None = None,
+    time_zone: str = "UTC",
 ) -> SqlPlan:
     """Plan the SELECT in `text` over the tables of `schemas`.
 
@@ -72,7 +85,9 @@ def plan(
     With `host="spark"`, every block is run in cells whose outputs are disjoint parts of the block's
     join result, and `above` sees their union. Aggregates are computed partially in the cells and
     merged above (`Aggregation.partial`). A join of one source is left to Spark: without any block,
-    `above` is `text` itself.
+    `above` is `text` itself. `schema_of` tells the columns of a text over base tables; with it,
+    subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session: in
+    any but UTC, what depends on it runs above.
 
     Raises `PlanError` before any row is read.
     """
@@ -82,23 +97,29 @@ def plan(
     _check_functions(functions)
     schemas = {name: _normal(schema) for name, schema in schemas.items()}
     qualified = qualify(parse(text), schemas)
-    outcome = split(qualified, schemas, functions, aggregate, host)
-    blocks = tuple(
-        Block(name, outcome.blocks[name]) for name in sorted(outcome.blocks, key=_number)
+    outcome = split(
+        qualified, schemas, functions, aggregate, host, schema_of, time_zone in UTC_NAMES
     )
-    constants = _used(outcome.constants, blocks)
-    reasons = tuple(outcome.reasons)
-    if outcome.above is None:
-        return SqlPlan(blocks, None, reasons=reasons, constants=constants)
+    blocks = tuple(
+        Block(name, outcome.blocks[name], outcome.pushdown[name])
+        for name in sorted(outcome.blocks, key=_number)
+    )
     above = outcome.above
-    called = {node.name.lower() for node in above.find_all(exp.Anonymous)}
+    read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
+    own = set(outcome.blocks)
+    calls = (node for tree in read_by_spark for node in tree.find_all(exp.Anonymous))
+    called = {node.name.lower() for node in calls}
+    written = text if host == "spark" and not blocks else None
+    if above is not None and written is None:
+        written = above.sql(DIALECT, identify=True, pretty=True)
     return SqlPlan(
         blocks,
-        above.sql(DIALECT, identify=True, pretty=True) if blocks or host == "local" else text,
-        _base_tables(above, set(outcome.blocks)),
-        reasons,
-        constants,
+        written,
+        frozenset().union(*(_base_tables(tree, own) for tree in read_by_spark)),
+        tuple(outcome.reasons),
+        _used(outcome.constants, blocks),
         frozenset(function.name for function in functions if function.name.lower() in called),
+        outcome.derived,
     )
 
 

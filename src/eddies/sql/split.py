@@ -19,11 +19,12 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
-from eddies.core.query import Output, Query, UserFunction
+from eddies.core.query import Aggregation, Output, Query, UserFunction
 from eddies.sql.aggregate import aggregation_of
 from eddies.sql.block import Draft, Member
-from eddies.sql.clauses import capture_expressions, is_grouped
-from eddies.sql.constants import constant_table
+from eddies.sql.clauses import capture_expressions, why_above
+from eddies.sql.constants import constant_rows, constant_table
+from eddies.sql.derive import Deriving, SchemaOf
 from eddies.sql.join_tree import (
     Group,
     Leaf,
@@ -37,6 +38,8 @@ from eddies.sql.partial import aggregate_partially
 from eddies.sql.plain import is_plain
 from eddies.sql.qualify import Qualified
 from eddies.sql.rebuild import set_from
+from eddies.sql.references import outer_references, without_unused_tables
+from eddies.sql.scope import column
 from eddies.sql.typed import CannotLower
 
 __all__ = ["Host", "Split", "split"]
@@ -53,6 +56,9 @@ class Split:
 
     blocks: dict[str, Query] = field(default_factory=dict)
     constants: dict[str, pa.Table] = field(default_factory=dict)
+    pushdown: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
+    derived_trees: dict[str, exp.Query] = field(default_factory=dict)
     above: exp.Query | None = None
     reasons: list[str] = field(default_factory=list)
 
@@ -63,11 +69,17 @@ def split(
     functions: Sequence[UserFunction],
     aggregate: bool,
     host: Host = "local",
+    schema_of: SchemaOf | None = None,
+    in_utc: bool = True,
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
-    splitter = _Splitter(qualified.tables, schemas, functions, aggregate, host)
-    splitter.result.above = splitter.query(qualified.tree, top=True)
-    return splitter.result
+    deriving = Deriving(schema_of, schemas)
+    splitter = _Splitter(qualified.tables, schemas, functions, aggregate, host, deriving, in_utc)
+    above = splitter.query(qualified.tree, top=True)
+    result = splitter.result
+    result.derived, result.derived_trees = deriving.texts, deriving.trees
+    result.above = above if above is None else without_unused_tables(above)
+    return result
 
 
 class _Splitter:
@@ -78,6 +90,8 @@ class _Splitter:
         functions: Sequence[UserFunction],
         aggregate: bool,
         host: Host,
+        deriving: Deriving,
+        in_utc: bool,
     ) -> None:
         self._tables = tables
         self._schemas = schemas
@@ -85,7 +99,10 @@ class _Splitter:
         self._function_names = frozenset(function.name.lower() for function in functions)
         self._aggregate = aggregate
         self._host = host
+        self._deriving = deriving
+        self._in_utc = in_utc
         self._n_blocks = 0
+        self._n_value_sets = 0
         self.result = Split()
 
     # -- queries -----------------------------------------------------------------------------------
@@ -94,7 +111,9 @@ class _Splitter:
         """`tree` over blocks; None when it is exactly the only block's output (top only)."""
         clause = tree.args.get("with_")
         for cte in clause.expressions if clause is not None else ():
+            written = cte.copy()
             cte.set("this", self.query(cte.this))
+            self._deriving.define(written, cte)
         if isinstance(tree, exp.Select):
             return self._select(tree, top)
         if isinstance(tree, exp.SetOperation):
@@ -106,7 +125,7 @@ class _Splitter:
         return tree
 
     def _select(self, select: exp.Select, top: bool) -> exp.Query | None:
-        if outside := _outer_references(select):
+        if outside := outer_references(select):
             self._say(f"a subquery correlated by {', '.join(sorted(outside))} stays with Spark")
             return select
         if select.args.get("from_") is None:
@@ -131,12 +150,13 @@ class _Splitter:
                     self._subqueries(merging)
                     return merging
             capture_expressions(select, only)
-        self._explain(select)
+        for reason in why_above(select):
+            self._say(reason)
         set_from(select, root)
         self._subqueries(select)
         _redirect(select, drafts)
         for draft in drafts:
-            self.result.blocks[draft.name] = draft.finish()
+            self._finish(draft)
         return select
 
     def _answer(self, select: exp.Select, draft: Draft, top: bool) -> bool:
@@ -154,7 +174,7 @@ class _Splitter:
             aggregation = aggregation_of(bare, draft)
         if output is None and aggregation is None:
             return False
-        self.result.blocks[draft.name] = draft.finish(output, aggregation)
+        self._finish(draft, output, aggregation)
         return True
 
     def _merge(self, select: exp.Select, draft: Draft) -> exp.Select | None:
@@ -163,13 +183,13 @@ class _Splitter:
         if found is None:
             return None
         merging, aggregation = found
-        self.result.blocks[draft.name] = draft.finish(aggregation=aggregation)
+        self._finish(draft, aggregation=aggregation)
         self._say("partial aggregates are merged above")
         return merging
 
     def _without_from(self, select: exp.Select) -> exp.Query | None:
         """`SELECT 1`: one row of constants, as a block over a table of one row."""
-        rows = _constant_rows(select)
+        rows = constant_rows(select)
         names = [item.alias for item in select.expressions]
         columns = [f"c{position}" for position in range(len(names))]  # names may repeat
         table = constant_table(columns, rows[1]) if rows else None
@@ -177,12 +197,12 @@ class _Splitter:
             self._say("a SELECT without FROM stays with Spark")
             return select
         member = self._constant("one_row", table)
-        draft = Draft(self._next_name(), [member], self._functions, nullable=False)
+        draft = Draft(self._next_name(), [member], self._functions, False, self._in_utc)
         output = tuple(
             Output(name, draft.lowering.lower(_member_column(member, position)).expr, field.type)
             for position, (name, field) in enumerate(zip(names, table.schema, strict=True))
         )
-        self.result.blocks[draft.name] = draft.finish(output)
+        self._finish(draft, output)
         return None
 
     # -- groups ------------------------------------------------------------------------------------
@@ -197,11 +217,13 @@ class _Splitter:
                 others.append(item)
             else:
                 members.append(member)
+        if self._deriving.possible:
+            members, others = self._derive(group, members, others)
         drafts: list[Draft] = []
         if len(members) < least:
             others = group.items
         else:
-            draft = Draft(self._next_name(), members, self._functions, group.nullable)
+            draft = Draft(self._next_name(), members, self._functions, group.nullable, self._in_utc)
             group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
             group.items = [Leaf(exp.to_table(draft.name)), *others]
             drafts.append(draft)
@@ -217,6 +239,55 @@ class _Splitter:
             if isinstance(item.item, exp.Subquery) and isinstance(item.item.this, exp.Query):
                 item.item.set("this", self.query(item.item.this))
         return drafts
+
+    def _derive(
+        self, group: Group, members: list[Member], others: list[Leaf | Outer]
+    ) -> tuple[list[Member], list[Leaf | Outer]]:
+        """`members` with what Spark can compute for them, and the items that remain."""
+        columns: dict[int, pa.Schema] = {}
+        for position, item in enumerate(others):
+            if isinstance(item, Leaf) and not outer_references(item.item):
+                schema = self._deriving.columns_of_item(item.item)
+                if schema is not None:
+                    columns[position] = schema
+        n_sources = len(members) + len(columns)
+        if n_sources < (MIN_SOURCES if members else MIN_SOURCES + 1):
+            return members, others
+        members, remaining = list(members), []
+        for position, item in enumerate(others):
+            if position not in columns or not isinstance(item, Leaf):
+                remaining.append(item)
+                continue
+            if isinstance(item.item, exp.Subquery):
+                item.item.set("this", self.query(item.item.this))
+            members.append(self._deriving.member_of_item(item.item, columns[position]))
+            self._say(f"{item.item.alias} is computed by Spark and joined in the block")
+        group.conjuncts = [self._in_values(part, members) for part in group.conjuncts]
+        return members, remaining
+
+    def _in_values(self, condition: exp.Expr, members: list[Member]) -> exp.Expr:
+        """`x IN (SELECT ...)` as a join with a new member; any other condition as it is."""
+        query = condition.args.get("query") if isinstance(condition, exp.In) else None
+        sought = condition.this
+        if query is None or not isinstance(sought, exp.Expr) or has_subquery(sought):
+            return condition
+        query = query.unnest()
+        draft = Draft("", members, self._functions, False, self._in_utc)
+        if not isinstance(query, exp.Query) or outer_references(query):
+            return condition
+        try:
+            compared = draft.lowering.lower(sought).type
+        except CannotLower:
+            return condition
+        schema = self._deriving.columns_of_values(query, compared)
+        if schema is None:
+            return condition
+        relation = f"__values_{self._n_value_sets}"
+        self._n_value_sets += 1
+        rewritten = self.query(query.copy()) or query
+        members.append(self._deriving.member_of_values(relation, rewritten, schema))
+        self._say("the values of an IN are computed by Spark and joined in the block")
+        return exp.EQ(this=sought, expression=column(relation, "value"))
 
     def _takes(self, draft: Draft, condition: exp.Expr) -> bool:
         if not relations(condition) <= draft.members.keys():
@@ -238,7 +309,7 @@ class _Splitter:
             if table is None or renamed or any(extras):
                 return None
             return Member(item.alias, table, self._schemas[table])
-        rows = _constant_rows(item)
+        rows = constant_rows(item)
         constants = constant_table(*rows) if rows else None
         return self._constant(item.alias, constants) if constants is not None else None
 
@@ -262,27 +333,18 @@ class _Splitter:
             else:
                 self._inside(part)
 
+    def _finish(
+        self,
+        draft: Draft,
+        output: tuple[Output, ...] | None = None,
+        aggregation: Aggregation | None = None,
+    ) -> None:
+        self.result.blocks[draft.name] = draft.finish(output, aggregation)
+        self.result.pushdown[draft.name] = draft.pushdown
+
     def _next_name(self) -> str:
         self._n_blocks += 1
         return f"__eddy_{self._n_blocks - 1}"
-
-    def _explain(self, select: exp.Select) -> None:
-        words = {
-            "distinct": "DISTINCT",
-            "having": "HAVING",
-            "order": "ORDER BY",
-            "limit": "LIMIT",
-            "offset": "OFFSET",
-            "qualify": "QUALIFY",
-            "laterals": "LATERAL VIEW",
-        }
-        if is_grouped(select):
-            self._say("aggregation runs above")
-        for key, word in words.items():
-            if select.args.get(key):
-                self._say(f"{word} runs above")
-        if any(item.find(exp.Window) for item in select.expressions):
-            self._say("window functions run above")
 
     def _say(self, reason: str) -> None:
         if reason not in self.result.reasons:
@@ -315,29 +377,6 @@ def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
     for node in list(tree.find_all(exp.Column)):
         if node.table in by_relation and not isinstance(node.this, exp.Star):
             node.replace(by_relation[node.table].column(node))
-
-
-def _outer_references(query: exp.Expr) -> set[str]:
-    """The relations `query` reads that are defined outside of it."""
-    inside = {alias.name for alias in query.find_all(exp.TableAlias)}
-    inside |= {table.name for table in query.find_all(exp.Table)}  # blocks have no alias
-    return {node.table for node in query.find_all(exp.Column) if node.table} - inside
-
-
-def _constant_rows(item: exp.Expr) -> tuple[list[str], list[list[exp.Expr]]] | None:
-    """Column names and cells of VALUES, or of a SELECT without FROM; None for anything else."""
-    label = item.args.get("alias")
-    names = [part.name for part in (label.args.get("columns") or ())] if label else []
-    if isinstance(item, exp.Values):
-        rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in item.expressions]
-        return names or [f"col{n + 1}" for n in range(len(rows[0]))], rows
-    query = item.this if isinstance(item, exp.Subquery) else item
-    if not isinstance(query, exp.Select) or query.args.get("from_") or not is_plain(query):
-        return None
-    if query.args.get("where"):
-        return None
-    cells = [cell.unalias() for cell in query.expressions]
-    return names or [cell.alias for cell in query.expressions], [cells]
 
 
 def _member_column(member: Member, position: int) -> exp.Column:

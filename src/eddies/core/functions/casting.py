@@ -117,7 +117,7 @@ def _bool_to_decimal(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mas
 
 
 def _int_to_decimal(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    return _fit(array.cast(pa.decimal128(19, 0)).cast(pa.decimal256(76, 0)), type_)
+    return _fit(array.cast(pa.decimal128(20, 0)).cast(pa.decimal256(76, 0)), type_)
 
 
 def _decimal_to_decimal(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
