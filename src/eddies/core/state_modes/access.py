@@ -124,7 +124,7 @@ class AccessMode(StateMode):
         self._skipping = [
             len(methods.scans) == 1
             and not methods.indexes
-            and not plan.asks_for
+            and not plan.eager
             and may_skip_build(self._graph, number, ended)
             and plan.binds_all(self._graph.relations[number].roles[0])
             for number, methods in enumerate(self._access)
