@@ -24,7 +24,7 @@ from tests.support.bag import Difference, bag_of, compare
 from tests.support.driving import Oracle
 from tests.support.small import col, make_query
 
-N_RUNS = 150
+N_RUNS = 100
 N_SLOW_RUNS = 6000
 
 
@@ -193,7 +193,7 @@ def test_rows_that_are_not_stored_wait_for_their_look_ups():
     """Only r has a scan, so its rows are never stored, and go on when their keys are covered."""
     oracle = Oracle()
     roles = {name: name for name in "rstu"}
-    for seed in range(60):
+    for seed in range(24):
         rng = random.Random(seed)
         tables = random_tables(rng, SHAPES["star"], roles, keyed=False)
         access = {}
@@ -229,7 +229,7 @@ def test_rows_are_stored_while_what_a_constant_asks_for_is_on_its_way():
 
 def test_without_stamps_results_come_twice():
     """The rule is needed: without it the same runs give duplicates."""
-    _, wrong = many_runs(range(30), stamps=NoRule())
+    _, wrong = many_runs(range(12), stamps=NoRule())
     assert any(difference.duplicated for _, difference in wrong)
 
 
@@ -238,7 +238,7 @@ def test_without_probe_completion_cyclic_index_queries_give_duplicates():
     oracle = Oracle()
     n_wrong = 0
     for completes_probes in (True, False):
-        for seed in range(40):
+        for seed in range(24):
             rng = random.Random(seed)
             roles = {name: name for name in "rst"}
             tables = random_tables(rng, SHAPES["triangle"], roles, keyed=False)
@@ -255,7 +255,7 @@ def test_without_probe_completion_cyclic_index_queries_give_duplicates():
             difference = compare(bag_of(found), bag_of(oracle.answer(case.sql, tables)))
             assert not completes_probes or not difference, f"seed {seed}: {difference}"
             n_wrong += bool(difference.duplicated)
-    assert n_wrong >= 3
+    assert n_wrong >= 2
 
 
 def test_random_cases_cover_every_way_of_asking():

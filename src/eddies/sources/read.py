@@ -9,7 +9,7 @@ files are reported there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source
 from eddies.sources.through_spark import SparkFiles
 
-__all__ = ["arrow", "csv", "json", "lookup", "parquet", "path"]
+__all__ = ["arrow", "csv", "http", "json", "lookup", "parquet", "path", "postgres"]
 
 
 def lookup(
@@ -95,6 +95,76 @@ def arrow(path: Paths | pa.Table | pa.RecordBatch) -> Source:
     if isinstance(files, NoFileSystem):
         raise SourceError(f"{shown(files.given)}: {files.reason}, and Spark reads no Arrow files")
     return ArrowSource(files)
+
+
+def postgres(
+    dsn: str,
+    table: str,
+    *,
+    page_rows: int = 50_000,
+    keys_per_lookup: int = 200,
+    concurrency: int = 4,
+    timeout_s: float = 30.0,
+    retries: int = 8,
+    backoff_s: float = 0.1,
+) -> Source:
+    """A table of PostgreSQL: a scan by pages of `page_rows`, and an index for every indexed column.
+
+    `dsn` is a connection URI. Needs the extra `eddies[postgres]`. See `eddies.sources.postgres`.
+    """
+    from eddies.sources.postgres import PostgresSource
+
+    return PostgresSource(
+        dsn,
+        table,
+        page_rows=page_rows,
+        keys_per_lookup=keys_per_lookup,
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+        backoff_s=backoff_s,
+    )
+
+
+def http(
+    url: str | None = None,
+    *,
+    schema: pa.Schema | None = None,
+    rows: str | None = None,
+    next: str | None = None,
+    page: str | None = None,
+    first_page: int = 1,
+    lookup: str | None = None,
+    on: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    concurrency: int = 8,
+    timeout_s: float = 30.0,
+    retries: int = 5,
+    backoff_s: float = 0.1,
+) -> AccessSource:
+    """JSON over HTTP: pages from `url`, look-ups by the URL template `lookup`, or both.
+
+    `rows` names the field with a page's rows; `next` the field with the address of the next page, or
+    a token for the parameter `page`; `page` alone counts pages from `first_page` until one is empty.
+    Without `schema`, the columns are those of the first page. See `eddies.sources.http`.
+    """
+    from eddies.sources.http import http_source
+
+    return http_source(
+        url,
+        schema=schema,
+        rows=rows,
+        next=next,
+        page=page,
+        first_page=first_page,
+        lookup=lookup,
+        on=on,
+        headers=headers or {},
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+        backoff_s=backoff_s,
+    )
 
 
 def path(text: Paths) -> Source:
