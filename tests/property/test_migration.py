@@ -32,7 +32,6 @@ class Fickle:
 @pytest.fixture
 def restless(monkeypatch):
     """Looks at every safe point, and moves three rows a stage."""
-    monkeypatch.setattr(mode, "_FEWEST_ROWS", 1)
     monkeypatch.setattr(mode, "_GROWTH", 1.0)
     monkeypatch.setattr(migration.Migration.stage, "__defaults__", (3,))
     monkeypatch.setitem(migration.MIGRATIONS, "never", Fickle)

@@ -11,28 +11,29 @@ answers with forms.
 * `Never` leaves history alone.
 
 A `Migration` does the moving. Forms no longer wanted become views of SteMs first, which is free. Then
-each wanted form is built in its STAIR, small ones first: the rows of the STAIR's source, a chunk at a
-time, are promoted through the joins inside the form until they span it. A few chunks are one stage; the
-next base batch is routed before the next stage. Between stages Invariants A and B hold like at any
-other time, so results go on flowing.
+each wanted form is built, small ones first. In the paper's terms that is a demotion of everything to
+rows and a bulk promotion: the result is the state as if the new routing had always been in force. Rows
+of one source of the form, the one from which it takes fewest tuples, are joined with the others chunk
+by chunk; a chunk is a stage, and base batches are routed in between. Until the last stage the STAIR
+goes on as a view, and keeps aside the tuples of the form that new rows make; old ones are those of rows
+below the *mark*, the number of rows of each source when the building began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from eddies.core.batch import Ids
-from eddies.core.lineage import Signature, bits
+from eddies.core.lineage import bits
 from eddies.core.stairs.operations import Stairs
 from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
-from eddies.core.stairs.stair import Stair
+from eddies.core.stairs.stair import Stair, Tuples
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["MIGRATIONS", "CostAware", "Greedy", "Migration", "MigrationPolicy", "Never", "Outlook"]
 
-STAGE_ROWS = 32_768  # rows promoted between two base batches
+STAGE_ROWS = 32_768  # rows joined between two base batches
 _NOTHING: Forms = frozenset()
 
 
@@ -162,10 +163,21 @@ MIGRATIONS: dict[str, type[MigrationPolicy]] = {
 }
 
 
+@dataclass(slots=True)
+class _Building:
+    """A form under construction: the source its rows are joined from, and how far that is."""
+
+    start: int
+    mark: list[int]
+    position: int = 0
+    made: list[Tuples] = field(default_factory=list)
+
+
 class Migration:
     """Takes the STAIRs of a query to `target` forms, stage by stage.
 
-    Call `stage` at safe points until it returns True. `n_moved` and `n_made` count tuples.
+    Call `stage` at safe points until it returns True. `n_moved` counts rows that were joined anew,
+    `n_made` the tuples that came of them.
     """
 
     def __init__(
@@ -181,61 +193,52 @@ class Migration:
         for form in held - target:
             stairs.demote_to_rows(stairs.stair(form.source, form.join))
         self._waiting = sorted(target - held, key=lambda form: form.mask.bit_count(), reverse=True)
-        self._began = False
+        self._building: _Building | None = None
 
     def stage(self, scratch: Scratch, most_rows: int = STAGE_ROWS) -> bool:
-        """Promote up to `most_rows` rows; True when everything is in place."""
+        """Join up to `most_rows` rows; True when everything is in place."""
         while self._waiting and most_rows > 0:
             form = self._waiting[-1]
             stair = self._stairs.stair(form.source, form.join)
-            if not self._began:
-                stair.materialise()
-                self._began = True
-            most_rows -= self._grow(stair, form, most_rows, scratch)
-            if stair.is_view and stair.is_open:  # there was no room
+            if self._building is None:
+                _, start = self._planner.best_start(form.mask, self._world)
+                self._building = _Building(start, list(self._stairs.history.routed))
+                stair.build(form.mask)
+            most_rows -= self._advance(self._building, form, most_rows, scratch)
+            building = self._building
+            if building.position >= building.mark[building.start]:
+                stair.adopt(building.made)
+                if stair.form == form.mask:
+                    self.held |= {form}
+                self._building = None
                 self._waiting.pop()
-                self._began = False
-                continue
-            if all(signature.sources == form.mask for signature in stair.pools):
-                stair.form = form.mask if stair.is_open else 0
-                self.held |= {form}
-                self._waiting.pop()
-                self._began = False
         return not self._waiting
 
-    def _grow(self, stair: Stair, form: Form, most_rows: int, scratch: Scratch) -> int:
-        """Promote rows of the STAIR's source until they span the form; returns how many rows."""
-        base = [s for s in stair.pools if s.sources == 1 << form.source]
-        n_taken = 0
-        for signature in base:
-            rows = stair.pools[signature].live_rows()[: most_rows - n_taken]
-            n_taken += rows.shape[0]
-            if rows.shape[0]:
-                self._promote(stair, signature, form, scratch, rows)
-        while True:
-            partial = [s for s in stair.pools if s.sources not in (1 << form.source, form.mask)]
-            if not partial:
-                return max(1, n_taken)
-            for signature in partial:
-                if signature.sources & ~form.mask:
-                    kept = signature.sources & form.mask
-                    self._stairs.demote(stair, signature, kept, scratch)
-                elif signature in stair.pools:
-                    self._promote(stair, signature, form, scratch, None)
+    def _advance(self, building: _Building, form: Form, most_rows: int, scratch: Scratch) -> int:
+        """Join the next rows of the first source with the others; returns how many rows."""
+        stop = min(building.position + most_rows, building.mark[building.start])
+        tuples = self._stairs.rows(building.start, building.position, stop)
+        n_rows = stop - building.position
+        building.position = stop
+        self.n_moved += tuples.n_rows
+        unfinished = [tuples] if tuples.n_rows else []
+        while unfinished:
+            part = unfinished.pop()
+            if part.signature.sources == form.mask:
+                building.made.append(part)
+                self.n_made += part.n_rows
+                continue
+            own = self._next(part.signature.sources, form)
+            unfinished += self._stairs.joined(part, own, scratch, building.mark)
+        return max(1, n_rows)
 
-    def _promote(
-        self, stair: Stair, signature: Signature, form: Form, scratch: Scratch, rows: Ids | None
-    ) -> None:
-        inside = [
-            step for step in self._planner.border(signature.sources) if form.mask >> step[2] & 1
-        ]
-        join, source, _ = min(
-            inside, key=lambda step: self._world.size(signature.sources | 1 << step[2])
+    def _next(self, mask: int, form: Form) -> Stair:
+        """The STAIR of a source in `mask` at the join inside `form` that makes fewest tuples."""
+        join, inside, _ = min(
+            (step for step in self._planner.border(mask) if form.mask >> step[2] & 1),
+            key=lambda step: self._world.size(mask | 1 << step[2]),
         )
-        pool = stair.pools[signature]
-        self.n_moved += pool.n_live if rows is None else rows.shape[0]
-        to = self._stairs.stair(source, join)
-        self.n_made += self._stairs.promote(stair, signature, to, scratch, rows)
+        return self._stairs.stair(inside, join)
 
     def name(self) -> str:
         """What is moved, in words."""

@@ -53,8 +53,8 @@ def is_connected(tree: JoinTree, mask: int) -> bool:
 class Stairs:
     """All STAIRs of a query: two for each join of its spanning tree.
 
-    `n_handled` counts tuples that operations removed, stored, probed with or produced: what rewriting
-    costs, in the same unit as routing.
+    `n_handled` counts tuples that promotions probed with or produced; what they stored counts in
+    `n_stored` with everything else that was ever stored.
     """
 
     def __init__(self, graph: Graph, tree: JoinTree, stems: Sequence[SteM]) -> None:
@@ -71,6 +71,11 @@ class Stairs:
     def all_stairs(self) -> list[Stair]:
         """Every STAIR, join by join."""
         return [stair for join in self.joins for stair in join.stairs.values()]
+
+    @property
+    def n_stored(self) -> int:
+        """Tuples that were put into pools so far, wherever they are now."""
+        return sum(stair.n_inserted for stair in self.all_stairs())
 
     def stair(self, source: int, join: int) -> Stair:
         """The STAIR of `source` at join number `join`."""
@@ -117,7 +122,6 @@ class Stairs:
             if self.graph.optionals[number].mask & ~to == 0
         )
         parts = Tuples(Signature(to, done), {s: ids for s, ids in taken.ids.items() if to >> s & 1})
-        self.n_handled += 2 * taken.n_rows
         stair.put(parts, scratch)
 
     def promote(
@@ -143,24 +147,43 @@ class Stairs:
                 "leads to a source it lacks"
             )
         taken = stair.take_out(signature, rows)
-        dual = self.dual(to)
-        n_made = 0
-        made: list[Tuples] = []
-        dual.catch_up(scratch)
-        for start in range(0, taken.n_rows, _PIECE_ROWS):
-            piece = Tuples(
-                signature, {s: v[start : start + _PIECE_ROWS] for s, v in taken.ids.items()}
-            )
-            batch = self.batch(piece)
-            for joined in cross(self.graph, self.tree, batch, to, dual, Route, scratch):
-                made.append(tuples_of(joined))
-                n_made += joined.n_rows
+        made = self.joined(taken, to, scratch)
         to.put(taken, scratch)
         for tuples in made:
             stair.put(tuples, scratch)
         self.history.is_rewritten = True
-        self.n_handled += 3 * taken.n_rows + 2 * n_made
-        return n_made
+        return sum(tuples.n_rows for tuples in made)
+
+    def joined(
+        self, tuples: Tuples, own: Stair, scratch: Scratch, mark: Sequence[int] | None = None
+    ) -> list[Tuples]:
+        """`tuples`, which contain the source of `own`, joined with the dual of `own`.
+
+        With `mark`, only results whose rows are all below it, by source.
+        """
+        dual = self.dual(own)
+        dual.catch_up(scratch)
+        made: list[Tuples] = []
+        for start in range(0, tuples.n_rows, _PIECE_ROWS):
+            piece = {s: v[start : start + _PIECE_ROWS] for s, v in tuples.ids.items()}
+            batch = self.batch(Tuples(tuples.signature, piece))
+            for batch_made in cross(self.graph, self.tree, batch, own, dual, Route, scratch):
+                result = tuples_of(batch_made)
+                if mark is not None:
+                    result = _below(result, mark)
+                if result.n_rows:
+                    made.append(result)
+        self.n_handled += tuples.n_rows + sum(result.n_rows for result in made)
+        return made
+
+    def rows(self, source: int, start: int, stop: int) -> Tuples:
+        """Base tuples of the rows `start:stop` that `source` wants."""
+        rows = np.arange(start, stop, dtype=np.int32)
+        role = self.graph.roles[source]
+        if role.flag is not None:
+            wanted = self._stores[role.relation].column(role.flag).words(rows)
+            rows = rows[wanted != 0]
+        return Tuples(Signature(1 << source), {source: rows})
 
     def demote_to_rows(self, stair: Stair) -> None:
         """Let `stair` hold every row of its relation and nothing else: the state of a SteM.
@@ -183,3 +206,11 @@ class Stairs:
 
     def _names(self, mask: int) -> str:
         return "{" + ", ".join(self.graph.roles[source].name for source in bits(mask)) + "}"
+
+
+def _below(tuples: Tuples, mark: Sequence[int]) -> Tuples:
+    """The tuples whose rows are all below `mark`."""
+    kept = np.logical_and.reduce([ids < mark[source] for source, ids in tuples.ids.items()])
+    if kept.all():
+        return tuples
+    return tuples.picked(np.flatnonzero(kept).astype(np.int32))

@@ -167,17 +167,24 @@ class Planner:
             yield from (frozenset(chosen) for chosen in combinations(listed, n))
 
     def build_cost(self, form: Form, world: World) -> float:
-        """Tuples handled to fill a STAIR with `form` from rows."""
-        mask, cost = 1 << form.source, world.rows[form.source]
-        while mask != form.mask:
-            _, probing, grown = min(
-                (world.size(mask | 1 << outside), world.size(mask), mask | 1 << outside)
+        """Tuples handled to make all tuples of `form` from rows, from the best source to begin with."""
+        return self.best_start(form.mask, world)[0]
+
+    def best_start(self, mask: int, world: World) -> tuple[float, int]:
+        """The least cost of joining the sources of `mask` one by one, and the source to begin with."""
+        return min((self._cost_from(source, mask, world), source) for source in bits(mask))
+
+    def _cost_from(self, source: int, target: int, world: World) -> float:
+        mask, cost = 1 << source, 0.0
+        while mask != target:
+            size, grown = min(
+                (world.size(mask | 1 << outside), mask | 1 << outside)
                 for _, _, outside in self.border(mask)
-                if form.mask >> outside & 1
+                if target >> outside & 1
             )
-            cost += probing + 2.0 * world.size(grown)
+            cost += world.size(mask) + size
             mask = grown
-        return cost
+        return cost + world.size(target)
 
 
 class Routing:

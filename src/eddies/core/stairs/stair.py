@@ -112,9 +112,12 @@ class Stair:
         self.columns = [key[side] for key in edge.keys]
         role = graph.roles[source]
         self.name = f"{role.name}.{'+'.join(self.columns)}"
-        self.n_inserted = 0  # tuples stored so far, wherever they are now
+        self.n_inserted = (
+            0  # tuples stored so far, wherever they are now, and rows indexed for a view
+        )
         self.is_open = True
         self.form = 0  # mask of sources if it is known to hold exactly all tuples over them, else 0
+        self.building = 0  # the same while tuples are gathered that are not shown yet
         self.pools: dict[Signature, Pool] = {}
         self._store = store
         self._history = history
@@ -130,8 +133,12 @@ class Stair:
 
     def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
-        if self._view is not None or not self.is_open:
-            return  # covered: every row of the source is here; or nobody will look
+        if not self.is_open:
+            return
+        if self._view is not None:
+            if tuples.signature.sources == self.building and self._has_room(tuples):
+                self._append(tuples)
+            return  # covered: every row of the source is here
         if self.form and tuples.signature.sources != self.form and not self.form >> driver & 1:
             return  # covered by a tuple of the form, which is complete and not of this driver
         if not self._has_room(tuples):
@@ -180,7 +187,9 @@ class Stair:
     def catch_up(self, scratch: Scratch) -> int:
         """Bring indexes up to date; returns the tuples entered."""
         if self._view is not None:
-            return self._view.catch_up(scratch)
+            n_rows = self._view.catch_up(scratch)
+            self.n_inserted += n_rows
+            return n_rows
         return sum(pool.index.catch_up(scratch) for pool in self.pools.values())
 
     def __iter__(self) -> Iterator[Tuples]:
@@ -201,6 +210,7 @@ class Stair:
         """
         if self.is_open:
             self.is_open = False
+            self.building = 0
             for pool in self.pools.values():
                 pool.release()
             self.pools.clear()
@@ -236,6 +246,33 @@ class Stair:
             index = HashIndex(self._store, self.columns, self._flag)
         self._view = index
         self._history.is_rewritten = True
+
+    def build(self, mask: int) -> None:
+        """Begin to gather all tuples over `mask`. The view stays in use; new tuples that span `mask`
+        are kept aside. Somebody else finds those of rows that are here already, and calls `adopt`.
+        """
+        assert self._view is not None, "what is built takes the place of a view"
+        self.building = mask
+
+    def adopt(self, old: Sequence[Tuples]) -> None:
+        """Show what was gathered since `build`, and `old`, instead of the view.
+
+        Invariant B: every gathered tuple contains a row that came after `build`, no `old` one does.
+        """
+        if self._view is None or not self.building:
+            return  # there was no room, or nobody will look
+        mask = self.building
+        for tuples in old:
+            if not self._has_room(tuples):
+                return
+            self._append(tuples)
+        self._leave_view()
+        self.form, self.building = mask, 0
+
+    def _leave_view(self) -> None:
+        if self._view is not None and self._owns_view:
+            self._view.release()
+        self._view = None
 
     def materialise(self) -> None:
         """Turn a view into a pool of base tuples."""
@@ -361,10 +398,8 @@ class Stair:
         for pool in self.pools.values():
             pool.release()
         self.pools.clear()
-        if self._view is not None and self._owns_view:
-            self._view.release()
-        self._view = None
-        self.form = 0
+        self._leave_view()
+        self.form = self.building = 0
 
 
 def _distinct(signature: Signature, tuples: Tuples) -> Tuples:

@@ -28,6 +28,7 @@ __all__ = ["Statistics"]
 
 PROBING_ROWS = 512
 STORED_ROWS = 8192
+FORESEEN = 1.0  # rows to come for each that has come, where nobody knows
 _UNSEEN = 0.5  # matches assumed where a sample has none
 
 
@@ -45,25 +46,26 @@ class Statistics:
         self._sampled_at: dict[int, tuple[int, int]] = {}
         self.selectivity = [0.0] * len(tree.edges)
         self.ended = [False] * len(graph.relations)
+        self.streamed = [0] * len(graph.roles)  # rows that came but were not stored
         self.n_samples = 0
 
     def rows(self, source: int) -> int:
-        """Rows of `source` that have been routed."""
-        return self._history.routed[source]
+        """Rows of `source` that are stored."""
+        return self._stores[source].n_rows
 
     def rows_to_come(self, source: int) -> float:
         """How many more are expected: what the host said, else as many as have come (or, if none
         have, as many as of the largest source).
         """
-        relation = self._graph.roles[source].relation
-        if self.ended[relation]:
-            return float(max(0, self._stores[source].n_rows - self.rows(source)))
-        store, n_rows = self._stores[source], self.rows(source)
+        store = self._stores[source]
+        if self.ended[self._graph.roles[source].relation]:
+            return float(max(0, store.n_rows - self._history.routed[source]))
+        n_rows = self.rows(source) + self.streamed[source]
         expected = store.expected_rows
         if expected > n_rows:
             return float(expected - n_rows)
         if n_rows:
-            return float(n_rows) if not expected else 0.05 * n_rows
+            return (FORESEEN if not expected else 0.05) * n_rows
         return float(max(1, *(self.rows(s) for s in range(len(self._stores)))))
 
     def refresh(self, growth: float = 1.5) -> None:

@@ -99,6 +99,7 @@ class JoinsMode(StateMode):
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
         limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        self.statistics.streamed[source_id] += block.n_rows
         return self._base.batch(source_id, block, limits, -1)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:

@@ -37,7 +37,6 @@ from eddies.core.state_modes.joins import JoinsMode
 __all__ = ["StairsMode"]
 
 _GROWTH = 1.25  # of all rows routed, between two looks at what should be held
-_FEWEST_ROWS = 512  # routed rows before the first look
 
 
 class StairsMode(JoinsMode):
@@ -69,8 +68,7 @@ class StairsMode(JoinsMode):
         self._routing: Routing | None = None
         self._given: dict[int, int] = {}  # joins offered, by signature's sources
         self._tables: list[RouteTable] = []
-        self._next_look = _FEWEST_ROWS
-        self._n_started = 0
+        self._next_look = 0
         self._n_demoted = 0
         self.n_looks = 0
         self.n_migrations = 0
@@ -130,17 +128,19 @@ class StairsMode(JoinsMode):
             self._look()
 
     def _is_time_to_look(self) -> bool:
-        routed = self.stairs.history.routed
-        n_started = sum(n > 0 for n in routed)
-        if n_started < len(routed):
+        if not all(self._taken):
             return False
-        return n_started > self._n_started or sum(routed) >= self._next_look
+        if all(self._ended) and self.stairs.history.routed == self._taken:
+            return False
+        return self._routing is None or self._n_seen() >= self._next_look
+
+    def _n_seen(self) -> int:
+        return sum(self._taken) + sum(self.statistics.streamed)
 
     def _look(self) -> None:
         """Estimate, decide, and begin to move if something should be held elsewhere."""
         routed = self.stairs.history.routed
-        self._n_started = len(routed)
-        self._next_look = int(sum(routed) * _GROWTH) + 1
+        self._next_look = int(self._n_seen() * _GROWTH) + 1
         self.n_looks += 1
         self._forget_demoted()
         statistics = self.statistics
@@ -154,7 +154,7 @@ class StairsMode(JoinsMode):
         target = self._policy.decide(outlook)
         if target != self._held:
             self._migration = Migration(self.stairs, self._planner, self._held, target, now)
-            self._handled_before = self.stairs.n_handled
+            self._handled_before = self.stairs.n_handled + self.stairs.n_stored
             self._started_ns = self._clock.now_ns()
         self._route_by(self._planner.routing(target, outlook.moments()[0]))
         if self._migration is not None:
@@ -170,7 +170,7 @@ class StairsMode(JoinsMode):
         self.n_migrations += 1
         if self._events is not None:
             now = self._clock.now_ns()
-            n_handled = self.stairs.n_handled - self._handled_before
+            n_handled = self.stairs.n_handled + self.stairs.n_stored - self._handled_before
             self._events.emit(
                 Migrated(
                     now,
@@ -184,8 +184,13 @@ class StairsMode(JoinsMode):
 
     def _route_by(self, routing: Routing) -> None:
         """Send tuples where `routing` says; routes made by another are worked out anew."""
+        is_first = self._routing is None
         self._routing = routing
-        if self._plans and all(routing.join(m) == join for m, join in self._given.items()):
+        if (
+            self._plans
+            and not is_first
+            and all(routing.join(m) == join for m, join in self._given.items())
+        ):
             return
         self._given.clear()
         for table in self._tables:
