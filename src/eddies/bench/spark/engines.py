@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
 
@@ -59,18 +59,36 @@ class OutOfTimeError(Exception):
 
 
 class Arena:
-    """All engines, for any number of data sets. `open` a data set, then `ask` an engine about it."""
+    """All engines, for any number of data sets. `close` ends what was started."""
 
-    def __init__(self, spark: SparkSession, limit_s: float, *, exchange: bool = False) -> None:
-        self._spark = spark
+    def __init__(self, folder: Path, limit_s: float, *, exchange: bool = False) -> None:
+        self._folder = folder
         self._limit_s = limit_s
         self._exchange = exchange
-        self._plain = spark.newSession()
-        self._cost_based = spark.newSession()
-        for name, setting in COST_BASED_SETTINGS.items():
-            self._cost_based.conf.set(name, setting)
         self._duckdb: dict[str, duckdb.DuckDBPyConnection] = {}
         self._databases: set[str] = set()
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """Started when the first engine on Spark is asked for; our own session."""
+        return eddies.session(
+            **{
+                "spark.master": f"local[{N_CORES}]",
+                "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+                "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            }
+        )
+
+    @cached_property
+    def _plain(self) -> SparkSession:
+        return self._spark.newSession()
+
+    @cached_property
+    def _cost_based(self) -> SparkSession:
+        session = self._spark.newSession()
+        for name, setting in COST_BASED_SETTINGS.items():
+            session.conf.set(name, setting)
+        return session
 
     def ask_by_engine(
         self, data_set: str, files: Files, texts: Sequence[str], engines: Sequence[str]
@@ -92,9 +110,11 @@ class Arena:
         return ask_by_engine
 
     def close(self) -> None:
-        """End DuckDB's connections; the Spark session belongs to the caller."""
+        """End DuckDB's connections and Spark."""
         for connection in self._duckdb.values():
             connection.close()
+        if "_spark" in self.__dict__:
+            self._spark.stop()
 
     def _our_tables(self, files: Files) -> Mapping[str, object]:
         if self._exchange:
@@ -155,21 +175,13 @@ class Arena:
 
 @contextmanager
 def arena(limit_s: float, *, exchange: bool = False) -> Iterator[Arena]:
-    """An `Arena` on an embedded Spark of two cores, which is stopped afterwards."""
+    """An `Arena` whose embedded Spark, if one was started, is stopped afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="eddies-bench-"))
-    spark = eddies.session(
-        **{
-            "spark.master": f"local[{N_CORES}]",
-            "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        }
-    )
-    made = Arena(spark, limit_s, exchange=exchange)
+    made = Arena(folder, limit_s, exchange=exchange)
     try:
         yield made
     finally:
         made.close()
-        spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
