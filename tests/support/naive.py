@@ -8,7 +8,7 @@ words to rows, newest first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -19,11 +19,13 @@ __all__ = [
     "equal_keys",
     "expand_ranges",
     "gather",
+    "groups_of",
     "home_line",
     "is_same_text",
     "mix_word",
     "offsets_of",
     "text_word",
+    "totals_of",
 ]
 
 _ALL = (1 << 64) - 1
@@ -150,3 +152,27 @@ class Index:
             for row in self.rows_by_word.get(word, [])
             if limit is None or row < limit
         ]
+
+
+def groups_of(words: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The group of each row, numbered as they appear, and the first row of each group."""
+    first_rows: dict[int, int] = {}
+    for row, word in enumerate(words):
+        first_rows.setdefault(word, row)
+    numbers = {word: number for number, word in enumerate(first_rows)}
+    return [numbers[word] for word in words], list(first_rows.values())
+
+
+def totals_of(
+    groups: Sequence[int],
+    values: Sequence[int] | Sequence[float],
+    valid: Sequence[int],
+    n_groups: int,
+    reduce: Callable[[list[int | float]], int | float],
+) -> list[int | float | None]:
+    """`reduce` over the valid values of each group, None where there is none."""
+    chosen: list[list[int | float]] = [[] for _ in range(n_groups)]
+    for row, group in enumerate(groups):
+        if not valid or valid[row]:
+            chosen[group].append(values[row])
+    return [reduce(members) if members else None for members in chosen]

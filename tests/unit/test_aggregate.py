@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from eddies.core.modules import group_table
 from eddies.core.options import Options
 from eddies.core.query import Aggregate, Aggregation, Output
 from eddies.errors import EvaluationError
@@ -276,3 +280,89 @@ def test_partial_aggregation_of_few_groups_is_whole() -> None:
     batches, table = partial_rows(300_000, 50, Options(batch_rows=10_000))
     assert sum(batch.num_rows for batch in batches) == 50
     assert_merges_to(batches, table)
+
+
+def mixed_table(n: int, seed: int) -> pa.Table:
+    """Keys and values of every kind that groups are made of, with NULLs."""
+    random = np.random.default_rng(seed)
+
+    def column(values: npt.NDArray[np.int64], type_: pa.DataType) -> pa.Array:
+        return pa.array(values, mask=random.random(n) < 0.1).cast(type_)
+
+    numbers = random.integers(-6, 6, n)
+    names = [
+        None if number == 5 else "n" * (number + 6) + "key" * (number % 3) for number in numbers
+    ]
+    wide = pa.array([Decimal(int(number)) * 10**30 for number in numbers], pa.decimal128(38, 0))
+    return pa.table(
+        {
+            "i": column(random.integers(-3, 3, n), pa.int32()),
+            "d": column(random.integers(0, 3, n), pa.int32()).cast(pa.date32()),
+            "s": pa.array(names),
+            "w": wide,
+            "f": pc.divide(column(numbers, pa.int64()).cast(pa.float64()), 0.0),
+            "b": pc.greater(column(numbers, pa.int64()), 0),
+            "x": column(random.integers(-(2**62), 2**62, n), pa.int64()),
+            "p": pc.negate(wide),
+            "y": column(numbers, pa.int64()).cast(pa.float64()),
+            "t": column(random.integers(0, 10**9, n), pa.int64()).cast(pa.timestamp("us")),
+        }
+    )
+
+
+SHAPES = [["i"], ["s"], ["w"], ["f"], ["i", "d"], ["i", "s"], ["s", "w", "b"], ["d", "f", "s", "i"]]
+
+
+@pytest.mark.parametrize("keys", SHAPES, ids="-".join)
+@pytest.mark.parametrize("rows", [7, None])
+def test_groups_of_every_kind_of_key(keys: list[str], rows: int | None) -> None:
+    table = mixed_table(500, len(keys))
+    listed = [("count_star", None, pa.int64()), ("count", "s", pa.int64())]
+    listed += [("sum", "i", pa.int64()), ("sum", "x", pa.decimal128(38, 0))]
+    listed += [("sum", "p", pa.decimal128(38, 0)), ("sum", "y", pa.float64())]
+    listed += [
+        ("min", "d", pa.date32()),
+        ("max", "t", pa.timestamp("us")),
+        ("max", "i", pa.int32()),
+    ]
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    found = aggregate_of(columns, keys, listed, rows=rows)
+    assert_same_bag(found, expected_groups(table, keys, listed), keys)
+
+
+def expected_groups(
+    table: pa.Table, keys: list[str], listed: list[tuple[str, str | None, pa.DataType]]
+) -> pa.Table:
+    """The same, with dictionaries."""
+    members: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        key = tuple("NaN" if row[k] is not None and row[k] != row[k] else row[k] for k in keys)
+        members.setdefault(key, []).append(row)
+    rows = []
+    for key, group in members.items():
+        answer = {k: NAN if part == "NaN" else part for k, part in zip(keys, key, strict=True)}
+        for i, (function, name, _) in enumerate(listed):
+            values = [row[name] for row in group if row[name] is not None] if name else group
+            if function.startswith("count"):
+                answer[f"s{i}"] = len(values)
+            elif values:
+                answer[f"s{i}"] = {"sum": sum, "min": min, "max": max}[function](values)
+        rows.append(answer)
+    fields = [(name, table.schema.field(name).type) for name in keys]
+    fields += [(f"s{i}", type_) for i, (_, _, type_) in enumerate(listed)]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+@pytest.mark.parametrize("keys", [["i", "s"], ["s", "w", "b"]], ids="-".join)
+def test_keys_that_only_share_a_word_are_told_apart(
+    keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def same_word(into: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> None:
+        into[:] = 1
+
+    monkeypatch.setattr(group_table, "mix_words", same_word)
+    table = mixed_table(300, 1)
+    listed = [("count_star", None, pa.int64()), ("sum", "i", pa.int64())]
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    found = aggregate_of(columns, keys, listed, rows=20)
+    assert_same_bag(found, expected_groups(table, keys, listed), keys)

@@ -15,11 +15,11 @@ from numba import types
 from eddies.core.kernels.intrinsics import load8, load64, multiply_fold, prefetch
 from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u64
 
-__all__ = ["mix_words", "text_words", "verify_text", "verify_words"]
+__all__ = ["HASHED", "mix_words", "text_words", "verify_text", "verify_words"]
 
 _SEED = np.uint64(0xA0761D6478BD642F)
 _STEP = np.uint64(0xE7037ED1A0B428DB)
-_HASHED = np.uint64(0xFF00000000000000)  # top byte of the word of a string longer than 7 bytes
+HASHED = np.uint64(0xFF00000000000000)  # top byte of the word of a string longer than 7 bytes
 _AHEAD = 32
 
 Words = npt.NDArray[np.uint64]
@@ -49,7 +49,7 @@ def text_words(addresses: Addresses, lengths: Rows, words: Words) -> int:
                 h = multiply_fold(h ^ load64(position), _STEP)
                 position += 8
             h = multiply_fold(h ^ load64(end - 8), _SEED)
-            words[i] = h | _HASHED
+            words[i] = h | HASHED
             n_hashed += 1
     return n_hashed
 

@@ -4,8 +4,9 @@ Each router has an `Aggregator` of its own; they are merged at the end. Sums are
 integers are kept as two parts, those of decimals as 256-bit decimals, which cannot overflow, and
 checked against the result type at the end, as Spark does in ANSI mode. NaN, the largest number in
 SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups,
-batches are reduced to partial groups as they come, and partial groups are merged whenever they have
-doubled, so memory follows the number of groups.
+rows go to a table of groups (`group_table`). What it does not do, Arrow does: batches are reduced to
+partial groups as they come, and partial groups are merged whenever they have doubled, so memory
+follows the number of groups.
 
 With `Aggregation.partial` someone above merges again, so groups need not be whole. Then memory is
 bounded: more than `_MOST_GROUPS` of them are handed out (`take_out`) and a new collection begins.
@@ -21,10 +22,22 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddies.core.batch import RoutedBatch
+from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.evaluate import evaluate
+from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
+from eddies.core.modules.group_table import GroupTable, accumulator_of
 from eddies.core.query import Aggregate, Aggregation, UserFunction
+from eddies.core.state.columns import (
+    Column as KeyColumn,
+)
+from eddies.core.state.columns import (
+    FixedColumn,
+    PairColumn,
+    TextColumn,
+    column_of,
+    is_key_type,
+)
 from eddies.errors import EvaluationError
 
 __all__ = ["Aggregator"]
@@ -52,6 +65,8 @@ class Aggregator:
         self._schema = pa.schema(fields)
         self._handed_out: list[pa.RecordBatch] = []
         self._may_hand_out = aggregation.partial and bool(aggregation.groups)
+        self._table: GroupTable | None = None
+        self._can_use_table = True
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
         self.n_rows = 0
@@ -59,7 +74,18 @@ class Aggregator:
     def add(self, batch: RoutedBatch) -> None:
         """Take the rows of a complete batch in."""
         n = batch.n_rows
+        if n == 0:
+            return
         self.n_rows += n
+        arguments = [
+            None
+            if aggregate.arg is None
+            else evaluate(aggregate.arg, batch.column, n, self._functions)
+            for aggregate in self._aggregation.aggregates
+        ]
+        grouped = bool(self._aggregation.groups)
+        if grouped and self._n_to_pass_on <= 0 and self._add_to_table(batch, arguments):
+            return
         columns: dict[str, pa.Array] = {}
         keys = []
         for i, group in enumerate(self._aggregation.groups):
@@ -67,10 +93,10 @@ class Aggregator:
             columns[f"g{i}"] = _group_key(evaluate(group.expr, batch.column, n, self._functions))
         plan: list[tuple[str, str]] = []
         for i, aggregate in enumerate(self._aggregation.aggregates):
-            if aggregate.arg is None:
-                columns[f"a{i}"] = pa.repeat(pa.scalar(1, pa.int64()), n) if keys else pa.nulls(n)
-            else:
-                columns[f"a{i}"] = evaluate(aggregate.arg, batch.column, n, self._functions)
+            argument = arguments[i]
+            if argument is None:
+                argument = pa.repeat(pa.scalar(1, pa.int64()), n) if keys else pa.nulls(n)
+            columns[f"a{i}"] = argument
             plan += _expand(i, aggregate, columns, is_grouped=bool(keys))
         if self._n_to_pass_on > 0:
             self._pass_on(keys, columns, plan)
@@ -85,6 +111,61 @@ class Aggregator:
             values = {c: _reduced(columns[c], function, n) for c, function in plan}
             self._take(pa.table(values), [], list(values))
 
+    # -- groups in a table -------------------------------------------------------------------------
+
+    def _add_to_table(self, batch: RoutedBatch, arguments: list[pa.Array | None]) -> bool:
+        """Take a batch into the group table; False if it has to be grouped by Arrow."""
+        if self._table is None and not self._can_use_table:
+            return False
+        side = [self._key(batch, group.expr) for group in self._aggregation.groups]
+        if self._table is None:
+            self._table = self._new_table([column.type for column, _ in side], arguments)
+            if self._table is None:
+                self._can_use_table = False
+                return False
+        if not self._table.add(side, batch.n_rows, arguments):
+            self._empty_table()
+            return False
+        self._n_collected += batch.n_rows
+        if self._may_hand_out and self._n_collected >= _FEWEST_PARTIAL_ROWS:
+            self._hand_out_if_useful(self._table.n_groups)
+        return True
+
+    def _key(self, batch: RoutedBatch, expr: Expr) -> tuple[KeyColumn, Ids | None]:
+        """A group key where it lies if it is a stored column, else computed."""
+        if isinstance(expr, Column):
+            source_id = batch.origin.source_ids[expr.source]
+            stored = batch.origin.places[source_id].column(expr.name)
+            kept_as_it_is = isinstance(stored, FixedColumn | PairColumn | TextColumn)
+            if kept_as_it_is and not _needs_change(stored.type):
+                return stored, batch.ids[source_id]
+        array = evaluate(expr, batch.column, batch.n_rows, self._functions)
+        return column_of(_group_key(array)), None
+
+    def _new_table(
+        self, key_types: list[pa.DataType], arguments: list[pa.Array | None]
+    ) -> GroupTable | None:
+        if not all(is_key_type(type_) for type_ in key_types):
+            return None
+        accumulators = []
+        for i, aggregate in enumerate(self._aggregation.aggregates):
+            argument = arguments[i]
+            type_ = None if argument is None else argument.type
+            accumulator = accumulator_of(f"a{i}", aggregate, type_)
+            if accumulator is None:
+                return None
+            accumulators.append(accumulator)
+        return GroupTable(key_types, accumulators)
+
+    def _empty_table(self) -> None:
+        """Make a partial table of the groups in the group table."""
+        if self._table is not None and self._table.n_groups:
+            self._partials.append(pa.table(self._table.columns()))
+            self._n_partial += self._table.n_groups
+        self._table = None
+
+    # -- groups in Arrow tables --------------------------------------------------------------------
+
     def _take(self, partial: pa.Table, keys: list[str], names: list[str]) -> None:
         self._partials.append(_widened(partial.rename_columns([*keys, *names])))
         self._n_partial += partial.num_rows
@@ -92,13 +173,14 @@ class Aggregator:
             self._merge_partials()
             self._merge_at = max(_FEWEST_PARTIAL_ROWS, 2 * self._n_partial)
             if self._may_hand_out:
-                self._hand_out_if_useful()
+                self._hand_out_if_useful(self._n_partial)
 
-    def _hand_out_if_useful(self) -> None:
-        does_not_pay = self._n_partial > _WORTH_GROUPING * self._n_collected
-        if not does_not_pay and self._n_partial <= _MOST_GROUPS:
+    def _hand_out_if_useful(self, n_groups: int) -> None:
+        does_not_pay = n_groups > _WORTH_GROUPING * self._n_collected
+        if not does_not_pay and n_groups <= _MOST_GROUPS:
             return
-        self._handed_out.append(self._rows(self._partials[0]))
+        self._empty_table()
+        self._handed_out += [self._rows(partial) for partial in self._partials]
         self._partials, self._n_partial, self._n_collected = [], 0, 0
         self._merge_at = _FEWEST_PARTIAL_ROWS
         self._n_to_pass_on = _PASSED_ON if does_not_pay else 0
@@ -121,13 +203,14 @@ class Aggregator:
 
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
+        other._empty_table()
         self.n_rows += other.n_rows
         self._partials += other._partials
         self._n_partial += other._n_partial
 
     def _merge_partials(self) -> None:
-        if not self._partials:
-            return
+        if len(self._partials) < 2:
+            return  # the groups of one partial table differ
         table = pa.concat_tables(self._partials)
         keys = [name for name in table.column_names if name.startswith("g")]
         names = [name for name in table.column_names if not name.startswith("g")]
@@ -152,6 +235,7 @@ class Aggregator:
 
     def result(self) -> pa.RecordBatch:
         """The final rows; with a partial aggregation, those not yet taken out."""
+        self._empty_table()
         self._merge_partials()
         groups, aggregates = self._aggregation.groups, self._aggregation.aggregates
         if self._partials:
@@ -215,6 +299,11 @@ def _comparable(array: pa.Array) -> pa.Array:
     if pa.types.is_duration(array.type):
         return array.cast(pa.int64())
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _needs_change(type_: pa.DataType) -> bool:
+    """Whether `_group_key` would make another array of this type."""
+    return bool(pa.types.is_floating(type_) or pa.types.is_duration(type_))
 
 
 def _group_key(array: pa.Array) -> pa.Array:
