@@ -21,12 +21,12 @@ from eddies.core.events import (
     ScanFailed,
 )
 from eddies.errors import OptionError, SourceError, UnreachableError
+from eddies.experiments.access_cases import Asked, index_on
 from eddies.hosts import local
 from eddies.hosts.access import AccessRun
 from eddies.hosts.lookups import Fate, VirtualLookups
 from eddies.sources import Simulated
 from eddies.sources.inline import InlineSource
-from tests.support.access import Asked, index_on
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
 from tests.support.small import Recorder, make_query

@@ -77,6 +77,10 @@ class Options:
     spill_dir         where rows go that do not fit into `memory`; None: the system's temporary
                       directory. Each eddy makes a directory of its own there and removes it.
     flush_size        share of `memory` that one flush makes free, above 0 and at most 1.
+    partial           keep all rows, so that partial results can be had while a source stalls; see
+                      `eddies.core.partial`.
+    prefer            a predicate on one source, as SQL text such as "c.country = 'PE'": results with
+                      such rows come early. For sources with access methods.
     """
 
     policy: str = "auto"
@@ -92,6 +96,8 @@ class Options:
     trace_dir: str | None = None
     spill_dir: str | None = None
     flush_size: float = 0.2
+    partial: bool = False
+    prefer: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

@@ -259,6 +259,7 @@ def sql(
 ) -> pa.Table:
     """The answer to an SQL text of one select-project-join block (and plain aggregates on it)."""
     from eddies.sql import plan
+    from eddies.sql.preference import preference
 
     batch_rows = (options or Options()).batch_rows
     # Opened once, and only if read: asking an iterator for its columns takes its first batch.
@@ -276,6 +277,8 @@ def sql(
             + "; ".join(planned.reasons)
             + ". Run it through Spark"
         )
-    return run(
-        planned.blocks[0].query, {**opened, **planned.constants}, options, **settings
-    ).table()
+    query = planned.blocks[0].query
+    started = run(query, {**opened, **planned.constants}, options, **settings)
+    if options is not None and options.prefer is not None:
+        started.eddy.prefer(preference(options.prefer, query, schemas))
+    return started.table()

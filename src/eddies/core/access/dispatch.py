@@ -109,6 +109,19 @@ class KeyQueue:
         self.n_waiting -= n_keys
         return _Keys(np.concatenate(parts), taken.failures)
 
+    def promote(self, ids: Ids) -> None:
+        """Of the keys that wait, those in `ids` go first."""
+        if not self.waiting:
+            return
+        first: deque[_Keys] = deque()
+        rest: deque[_Keys] = deque()
+        for keys in self.waiting:
+            chosen = np.isin(keys.ids, ids)
+            for part, to in ((keys.ids[chosen], first), (keys.ids[~chosen], rest)):
+                if part.shape[0]:
+                    to.append(_Keys(part, keys.failures))
+        self.waiting = first + rest
+
     def expected_ns(self) -> float:
         """How long a key that comes now is likely to wait for its answer; 0: nobody knows."""
         known = [s for s in self.indexes if s.latency_ns is not None and not s.n_failed]

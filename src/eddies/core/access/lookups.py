@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,10 +26,13 @@ from eddies.core.access.scan_pace import ScanPace
 from eddies.core.batch import Ids
 from eddies.core.clock import Clock
 from eddies.core.events import EventSink
+from eddies.core.exactly_once import NO_LIMIT
 from eddies.core.graph import Graph
+from eddies.core.modules.stem import SteM
 from eddies.core.state.columns import Column, column_of
-from eddies.core.state.keys import KeySide
+from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import Block, RowStore
+from eddies.core.state.scratch import Scratch
 from eddies.errors import SourceError
 
 __all__ = ["Answers", "Lookups"]
@@ -52,6 +56,7 @@ class Lookups:
         self,
         graph: Graph,
         access: Sequence[Access],
+        stems: Sequence[SteM],
         pace: Sequence[ScanPace],
         executor: LookupExecutor,
         policy: AccessPolicy,
@@ -59,7 +64,10 @@ class Lookups:
         events: EventSink | None,
     ) -> None:
         self._graph = graph
+        self._access = access
+        self._stems = stems
         self._pace = pace
+        self._scratch = Scratch(1024)
         self._policy = policy
         self.plan: AccessPlan = plan_access(graph, access)
         self.has_scan = [bool(methods.scans) for methods in access]  # one that has not failed
@@ -93,18 +101,62 @@ class Lookups:
         for option, side in zip(options, sides, strict=True):
             eots = self._queue(option).eots
             mask = eots.covered(eots.find(side))
+            if self._is_unique(option):
+                mask |= self._is_stored(option, side)
             covered = mask if covered is None else covered | mask
         assert covered is not None
         return np.flatnonzero(~covered).astype(np.int32)
 
+    def _is_unique(self, option: Option) -> bool:
+        """Whether no two rows of the source have the same values in the option's bind columns."""
+        key = self._access[self._graph.roles[option.target].relation].key
+        columns = {bind.column for bind in option.binds}
+        stored = self._graph.relation_of(option.target).stored.names
+        return bool(key) and set(key) <= columns and columns <= set(stored)
+
+    def _is_stored(self, option: Option, side: KeySide) -> npt.NDArray[np.bool_]:
+        """For a unique key: which rows have their one match in the SteM, by whatever way it came."""
+        stem = self._stems[self._graph.roles[option.target].relation]
+        names = sorted(bind.column for bind in option.binds)
+        found = np.zeros(key_words(side)[0].shape[0], dtype=np.bool_)
+        if not stem.store.n_rows:
+            return found
+        by_name = dict(zip((bind.column for bind in option.binds), side, strict=True))
+        index = stem.hash_index(tuple(names), None)
+        if set(index.columns) != set(names):
+            return found
+        ordered = [by_name[name] for name in index.columns]
+        words, valid = key_words(ordered)
+        index.catch_up(self._scratch)
+        n_found, pending = index.probe(words, NO_LIMIT, self._scratch)
+        stored = [stem.store.column(name) for name in index.columns]
+        while True:
+            positions, rows = self._scratch.positions, self._scratch.rows
+            if not is_exact(stored):
+                n_found = verify_keys(positions, rows, n_found, ordered, stored)
+            found[positions[:n_found]] = True
+            if pending is None:
+                break
+            n_found, pending = index.resume(pending, self._scratch)
+        if valid is not None:
+            found &= valid != 0
+        return found
+
     def ask(
-        self, target: int, options: Sequence[Option], sides: Sequence[KeySide], positions: Ids
+        self,
+        target: int,
+        options: Sequence[Option],
+        sides: Sequence[KeySide],
+        positions: Ids,
+        *,
+        preferred: bool = False,
     ) -> None:
         """Ask for the keys at `positions` that nobody has asked for, by one of the options.
 
-        While a scan of the source runs, asking is a matter of speed only, so the policy decides.
+        While a scan of the source runs, asking is a matter of speed only, so the policy decides,
+        unless the user prefers these rows (SteM-54). Preferred keys are asked for before others.
         """
-        if self.has_scan[self._graph.roles[target].relation]:
+        if self.has_scan[self._graph.roles[target].relation] and not preferred:
             fastest_ns = min(self._queue(option).expected_ns() for option in options)
             scan_ns = self._pace[self._graph.roles[target].relation].wait_ns()
             if not self._policy.use_index(fastest_ns, scan_ns):
@@ -115,7 +167,11 @@ class Lookups:
         if unasked.shape[0]:
             costs = [self._queue(option).expected_ns() for option in options]
             chosen = self._policy.pick(len(options), costs) if len(options) > 1 else 0
-            self._want(options[chosen], sides[chosen], unasked)
+            self._want(options[chosen], sides[chosen], unasked, preferred=preferred)
+        if preferred and unasked.shape[0] < positions.shape[0]:
+            for option, side in zip(options, sides, strict=True):
+                queue = self._queue(option)
+                queue.promote(queue.eots.find(side)[positions])
 
     def ask_for(self, source: int, place: Block | RowStore, rows: Ids | None) -> None:
         """What every stored row of `source` must ask for (see `binding`, case 3)."""
@@ -125,10 +181,22 @@ class Lookups:
             unasked = np.flatnonzero(self._queue(option).eots.find(side) == UNKNOWN)
             self._want(option, side, unasked.astype(np.int32))
 
-    def _want(self, option: Option, side: KeySide, positions: Ids) -> None:
+    def _want(
+        self, option: Option, side: KeySide, positions: Ids, *, preferred: bool = False
+    ) -> None:
         queue = self._queue(option)
         if positions.shape[0] and not queue.is_closed:
-            self.dispatcher.want(queue, queue.eots.want(side, positions))
+            ids = queue.eots.want(side, positions)
+            self.dispatcher.want(queue, ids, preferred=preferred)
+
+    def promote(self, source: int, place: Block | RowStore, rows: Ids) -> None:
+        """Keys of these rows of `source` that wait are asked for before others."""
+        for options in self.plan.options:
+            for option in options:
+                if option.target != source and option.is_bound(1 << source):
+                    side = _side_of(option, source, place, rows, rows.shape[0])
+                    queue = self._queue(option)
+                    queue.promote(queue.eots.find(side))
 
     # Who answers
 

@@ -39,9 +39,19 @@ class Asker(Protocol):
         ...
 
     def ask(
-        self, target: int, options: Sequence[Option], sides: Sequence[KeySide], positions: Ids
+        self,
+        target: int,
+        options: Sequence[Option],
+        sides: Sequence[KeySide],
+        positions: Ids,
+        *,
+        preferred: bool = False,
     ) -> None:
-        """Have the rows for the keys at `positions` looked up."""
+        """Have the rows for the keys at `positions` looked up, before others if `preferred`."""
+        ...
+
+    def preferred(self, batch: RoutedBatch, sources: int, positions: Ids) -> Ids:
+        """Those of `positions` with rows that the user prefers to see."""
         ...
 
     def let_wait(
@@ -102,7 +112,12 @@ class AccessProbe:
         uncovered = self._asker.uncovered(self._target, self._options, sides)
         if uncovered.shape[0] == 0:
             return self._probe.run(batch, scratch)
-        self._asker.ask(self._target, self._options, sides, uncovered)
+        preferred = self._asker.preferred(batch, self._signature.sources, uncovered)
+        if preferred.shape[0]:
+            self._asker.ask(self._target, self._options, sides, preferred, preferred=True)
+        if preferred.shape[0] < uncovered.shape[0]:
+            others = np.setdiff1d(uncovered, preferred, assume_unique=True)
+            self._asker.ask(self._target, self._options, sides, others)
         if batch.origin.first_row < 0:
             bounced = batch.picked(batch.route, uncovered)
             sources = self._signature.sources

@@ -65,6 +65,14 @@ class WaitingRows:
                 if key >= 0:
                     by_key.setdefault(key, []).append((party, rows))
 
+    def batches(self, sources: int) -> list[GoesOn]:
+        """What waits and spans `sources`."""
+        return [
+            (party.signature, party.batch)
+            for party in self._parties.values()
+            if party.signature.sources & sources == sources
+        ]
+
     def covered(self, queue: QueueName, ids: Sequence[int]) -> list[GoesOn]:
         """The rows that waited for these keys."""
         by_key = self._by_key.get(queue)

@@ -26,6 +26,7 @@ from eddies.core.access.choice import AccessPolicy
 from eddies.core.access.identity import Identities
 from eddies.core.access.lookups import Lookups
 from eddies.core.access.method import Access
+from eddies.core.access.preference import Preference
 from eddies.core.access.probe import AccessProbe
 from eddies.core.access.rendezvous import GoesOn, WaitingRows
 from eddies.core.access.requests import LookupExecutor
@@ -80,15 +81,17 @@ class AccessMode(StateMode):
         self._base = BaseBatches(graph, stems)
         self._entries = [Entry(graph, relation) for relation in graph.relations]
         self._pace = [ScanPace(clock, n_rows) for n_rows in expected_rows]
-        self.lookups = Lookups(graph, access, self._pace, executor, policy, clock, events)
+        self.lookups = Lookups(graph, access, stems, self._pace, executor, policy, clock, events)
         self._identities = [
             Identities(relation, methods.key, stem.store) if methods.may_repeat else None
             for relation, methods, stem in zip(graph.relations, access, stems, strict=True)
         ]
         self._live_scans = [list(methods.scans) for methods in access]
         self._skipping = [False] * len(access)  # relations whose rows are not stored any more
+        self._preference: Preference | None = None
         self._via: dict[int, str] = {}
         self._ready: deque[Resumed] = deque()
+        self._later: deque[Resumed] = deque()
         self._waiting = WaitingRows()
         self.n_repeated = [0] * len(access)  # rows that came again and were dropped
         self.n_differing = [0] * len(access)
@@ -100,7 +103,12 @@ class AccessMode(StateMode):
 
     @property
     def n_pending(self) -> int:
-        return self.lookups.dispatcher.n_pending + self._waiting.n_rows + len(self._ready)
+        return (
+            self.lookups.dispatcher.n_pending
+            + self._waiting.n_rows
+            + len(self._ready)
+            + len(self._later)
+        )
 
     def check(self, n_threads: int) -> None:
         if n_threads > 1:
@@ -177,7 +185,9 @@ class AccessMode(StateMode):
         self.lookups.pump()
 
     def resume(self) -> Resumed | None:
-        return self._ready.popleft() if self._ready else None
+        if self._ready:
+            return self._ready.popleft()
+        return self._later.popleft() if self._later else None
 
     # Scans
 
@@ -237,7 +247,21 @@ class AccessMode(StateMode):
                 continue
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
             if batch.n_rows:
-                yield batch
+                yield from self._preferred_first(batch)
+
+    def _preferred_first(self, batch: RoutedBatch) -> Iterator[RoutedBatch]:
+        """Rows that the user prefers now, the others when nothing else is to be done."""
+        if self._preference is None or self._preference.source != batch.origin.driver:
+            yield batch
+            return
+        mask = self._preference.holds(batch)
+        if mask.all():
+            yield batch
+            return
+        signature = Signature(1 << batch.origin.driver)
+        self._later.append(Resumed(signature, batch.kept(batch.route, ~mask)))
+        if mask.any():
+            yield batch.kept(batch.route, mask)
 
     def _may_match(self, limits: Sequence[int], driver: int) -> bool:
         """Whether a driver can give results or must ask: not if a source it lacks has no row stored
@@ -300,9 +324,34 @@ class AccessMode(StateMode):
         return self.lookups.uncovered(target, options, sides)
 
     def ask(
-        self, target: int, options: Sequence[Option], sides: Sequence[KeySide], positions: Ids
+        self,
+        target: int,
+        options: Sequence[Option],
+        sides: Sequence[KeySide],
+        positions: Ids,
+        *,
+        preferred: bool = False,
     ) -> None:
-        self.lookups.ask(target, options, sides, positions)
+        self.lookups.ask(target, options, sides, positions, preferred=preferred)
+
+    def preferred(self, batch: RoutedBatch, sources: int, positions: Ids) -> Ids:
+        if self._preference is None or not sources >> self._preference.source & 1:
+            return positions[:0]
+        return positions[self._preference.holds(batch)[positions]]
+
+    def prefer(self, preference: Preference | None) -> None:
+        """From now on, what these rows need is asked for first, also where it waits already."""
+        self._preference = preference
+        if preference is None:
+            return
+        for _, batch in self._waiting.batches(1 << preference.source):
+            rows = np.flatnonzero(preference.holds(batch)).astype(np.int32)
+            ids = batch.ids[preference.source]
+            place = batch.origin.places[preference.source]
+            self.lookups.promote(preference.source, place, rows if ids is None else ids[rows])
+        store = self._base.stores[self._graph.roles[preference.source].relation]
+        stored = self._stored_rows(preference.source)
+        self.lookups.promote(preference.source, store, stored[preference.holds_in(store, stored)])
 
     def let_wait(
         self,
