@@ -31,12 +31,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from eddies.core.access import Access, LookupExecutor
+from eddies.core.access.preference import Preference
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock, RealClock
 from eddies.core.constraints import is_result
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
+from eddies.core.expr import Expr
 from eddies.core.graph import make_graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Step
@@ -250,6 +252,15 @@ class Eddy:
             self._ended[relation] = True
             self._skips_build = self.mode.skips_build(self._ended)
 
+    def prefer(self, predicate: Expr | None) -> None:
+        """Rows that fulfil `predicate`, on one source, should come out early; None: no preference.
+
+        May be called at any time. The answer is the same, only its order changes.
+        """
+        if self.access is None:
+            raise OptionError("a preference needs access methods: give access=..., if only scans")
+        self.access.prefer(None if predicate is None else Preference(self.graph, predicate))
+
     def await_lookups(self, until_ns: int | None) -> bool:
         """Wait until a look-up is answered, something about them must be done, or it is `until_ns`
         on the eddy's clock; False, at once, if no look-up is under way.
@@ -350,7 +361,7 @@ class Eddy:
             raise SourceError(f"relation {name!r} has ended; nothing may be pushed or ended again")
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
-        if self._skips_build[relation]:
+        if self._skips_build[relation] and not self.options.partial:
             self._waiting.append(_Unbuilt(relation, piece))
             return
         block = self._admit(relation, piece, stored=True)
