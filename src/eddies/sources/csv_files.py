@@ -2,7 +2,7 @@
 
 Rules, which are Spark's unless said otherwise:
 
-* a field that is empty is NULL; a quoted empty field is an empty string;
+* a field that is empty, in quotes or not, is NULL (with another `null`, "" is an empty string);
 * `true` and `false` in any case are booleans; `NaN`, `Inf` and `-Inf` are numbers;
 * a time without a zone is an instant in UTC, as in a session with that zone;
 * a line break ends a row even inside quotes, unless `multiline=True`;
@@ -57,7 +57,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """How the files are written. `null` is the unquoted text that means NULL besides nothing."""
+    """How the files are written. `null` is a text without quotes that means NULL, as nothing does."""
 
     header: bool = True
     delimiter: str = ","
@@ -94,7 +94,7 @@ class CsvFormat:
             true_values=["true", "True", "TRUE"],
             false_values=["false", "False", "FALSE"],
             strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
+            quoted_strings_can_be_null=self.null == "",
             **settings,
         )
 

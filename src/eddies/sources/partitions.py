@@ -1,7 +1,8 @@
 """Columns that are not in the files but in the names of their folders (`year=2024/month=1/...`).
 
 Types are inferred as Spark does it: the narrowest of int, bigint, decimal, double, timestamp, date and
-string that fits every value of a key; `__HIVE_DEFAULT_PARTITION__` is NULL.
+string that fits every value of a key; `__HIVE_DEFAULT_PARTITION__` is NULL, and a key that has no
+other value has the type of NULL.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _INTEGER = re.compile(r"[+-]?\d+")
 _WHOLE = re.compile(r"[+-]?\d+(?:[eE]\+?\d+)?")
 _NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_STAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?", re.ASCII)
+_STAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(?:\.\d)?", re.ASCII)
 _STAMP_TYPE = pa.timestamp("us", "UTC")
 
 
@@ -62,7 +63,7 @@ def _common_type(texts: set[str | None]) -> pa.DataType:
     for text in sorted(text for text in texts if text is not None):
         type_ = _type_of(text)
         common = type_ if common is None else _wider(common, type_)
-    return pa.string() if common is None else common
+    return pa.null() if common is None else common
 
 
 def _type_of(text: str) -> pa.DataType:
@@ -132,5 +133,4 @@ def _value(text: str | None, type_: pa.DataType) -> object:
 
 
 def _moment(text: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text if "." not in text else text[:26])
-    return moment.replace(tzinfo=dt.UTC)
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)

@@ -65,7 +65,7 @@ def csv(
 ) -> Source:
     """CSV files as one table. Types are inferred from a sample unless `schema` gives them.
 
-    `null` is an unquoted text that means NULL, besides nothing at all. With `multiline`, values in
+    `null` is a text without quotes that means NULL, as nothing at all does. With `multiline`, values in
     quotes may contain line breaks; a file is then read by one task. For the rules, see
     `eddies.sources.csv_files`.
     """

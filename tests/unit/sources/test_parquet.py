@@ -185,7 +185,7 @@ def test_partition_columns_have_the_types_spark_infers(tmp_path: Path) -> None:
             ("d", pa.date32()),
             ("s", pa.string()),
             ("x", pa.float64()),
-            ("n", pa.string()),
+            ("n", pa.null()),
             ("t", pa.timestamp("us", "UTC")),
         ]
     )

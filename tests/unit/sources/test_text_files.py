@@ -78,7 +78,7 @@ def test_fields_of_csv_files_follow_the_rules(tmp_path: Path) -> None:
     assert rows["i"] == [1, 2, None]
     assert rows["f"][:2] == [1.5, None]
     assert math.isnan(rows["f"][2])
-    assert rows["s"] == ["x", "", "NA"]
+    assert rows["s"] == ["x", None, "NA"]
     assert rows["b"] == [True, False, None]
     assert rows["d"] == [dt.date(2024, 1, 2), None, dt.date(2024, 1, 3)]
     moment = dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -89,11 +89,11 @@ def test_fields_of_csv_files_follow_the_rules(tmp_path: Path) -> None:
 
 
 def test_settings_of_csv_files(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("1;'a;b';-\n2;c;3.25\n")
+    (tmp_path / "t.csv").write_text("1;'a;b';-\n2;'';3.25\n")
     source = eddies.read.csv(tmp_path / "t.csv", header=False, delimiter=";", quote="'", null="-")
     assert read_all(source).to_pylist() == [
         {"_c0": 1, "_c1": "a;b", "_c2": None},
-        {"_c0": 2, "_c1": "c", "_c2": 3.25},
+        {"_c0": 2, "_c1": "", "_c2": 3.25},
     ]
     schema = pa.schema([("k", pa.int32()), ("text", pa.string()), ("price", pa.decimal128(9, 2))])
     typed = eddies.read.csv(
