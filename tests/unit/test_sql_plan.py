@@ -259,6 +259,19 @@ def test_keys_are_known_by_alias_position_and_meaning() -> None:
         assert "__eddy_0.key_1 * 2 AS h" in above.replace("(__eddy_0.key_1)", "__eddy_0.key_1")
 
 
+def test_a_constant_key_does_not_take_the_place_of_constants() -> None:
+    _, above = partial(f"SELECT 1 AS one, round(sum(x), 1) AS n {JOINED} GROUP BY one ORDER BY 1")
+    assert "1 AS one, ROUND(SUM(__eddy_0.__sum_1), 1) AS n" in above
+    assert above.endswith("GROUP BY __eddy_0.key_1 ORDER BY 1")
+
+
+def test_describe_shows_derived_sources_and_partial_aggregates() -> None:
+    text = "SELECT count(*) FROM t, (SELECT k, max(y) AS m FROM u GROUP BY k) q WHERE t.k = q.k"
+    said = describe(plan(text, SCHEMAS, host="spark", schema_of=schema_of))
+    assert "  partial aggregate __count_star_1 bigint = count(*)" in said
+    assert "source __derived_0, computed by Spark:" in said
+
+
 def test_aggregates_that_ignore_duplicates_read_distinct_rows() -> None:
     aggregation, above = partial(f"SELECT t.s, count(DISTINCT x), max(y) {JOINED} GROUP BY t.s")
     assert [group.name for group in aggregation.groups] == ["s", "argument"]

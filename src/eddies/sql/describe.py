@@ -20,6 +20,9 @@ def describe(plan: SqlPlan) -> str:
 def _lines(plan: SqlPlan) -> Iterator[str]:
     for block in plan.blocks:
         yield from _block(block)
+    for name, text in plan.derived.items():
+        yield f"source {name}, computed by Spark:"
+        yield from (f"  {line}" for line in text.splitlines())
     if plan.above is None:
         yield "above: nothing, the block's output is the answer"
     else:
@@ -55,10 +58,11 @@ def _answer(query: Query) -> Iterator[str]:
         for output in query.output:
             yield f"  output {output.name} {sql_name(output.type)} = {render(output.expr)}"
         return
+    partial = "partial " if query.aggregation.partial else ""
     for group in query.aggregation.groups:
         yield f"  group {group.name} {sql_name(group.type)} = {render(group.expr)}"
     for aggregate in query.aggregation.aggregates:
-        yield f"  aggregate {aggregate.name} {sql_name(aggregate.type)} = {_call(aggregate)}"
+        yield f"  {partial}aggregate {aggregate.name} {sql_name(aggregate.type)} = {_call(aggregate)}"
 
 
 def _call(aggregate: Aggregate) -> str:

@@ -188,6 +188,8 @@ class _Rewriting:
         if isinstance(node, exp.Alias | exp.Ordered | exp.Order | exp.Having | exp.Query):
             return None
         bare = node.unnest()
+        if isinstance(bare, exp.Literal | exp.Null | exp.Boolean):
+            return None  # a constant stays one: some functions take nothing else
         for key, expr in self._keys:
             if bare == key:
                 return expr
