@@ -269,13 +269,14 @@ class AccessMode(StateMode):
         """
         if can_match(limits, driver):
             return True
-        plan = self.lookups.plan
-        if all(plan.is_open(source) for source in range(len(limits))):
+        options = self.lookups.plan.options
+        is_complete = self.lookups.is_complete
+        if not any(options[r.source_id] and not is_complete[r.relation] for r in self._graph.roles):
             return False
         return not any(
             limit == 0
             and role.source_id != driver
-            and (self.lookups.is_complete[role.relation] or self._skipping[role.relation])
+            and (is_complete[role.relation] or self._skipping[role.relation])
             for role, limit in zip(self._graph.roles, limits, strict=True)
         )
 
