@@ -10,6 +10,7 @@ import pytest
 from eddies.core.stairs import migration
 from eddies.core.state_modes import stairs as mode
 from eddies.errors import UnsupportedError
+from tests.support import driving
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle, drive, random_options
 from tests.support.random_queries import make_case
@@ -89,3 +90,27 @@ def test_static_plans_and_joins(state, policy, oracle):
         options = random_options(rng, state=state, policy=policy)
         with contextlib.suppress(UnsupportedError):
             assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_auto_changes_hands_and_loses_nothing(eager, restless, oracle, monkeypatch):
+    """SteMs become STAIRs in mid-query; `eager`, as soon as that is possible."""
+    if eager:
+        monkeypatch.setitem(migration.MIGRATIONS, "cost-aware", Fickle)
+    n_stairs = 0
+    made = []
+
+    class Remembered(driving.Eddy):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            made.append(self)
+
+    monkeypatch.setattr(driving, "Eddy", Remembered)
+    for seed in range(8_300_000, 8_300_040):
+        case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
+        rng = random.Random(f"auto {seed}")
+        Fickle.rng = rng
+        options = random_options(rng, policy="auto", batch_rows=rng.choice((1, 2, 7)))
+        assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
+        n_stairs += getattr(made[-1].mode, "stairs", None) is not None
+    assert n_stairs >= (10 if eager else 5)

@@ -26,7 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -108,8 +108,10 @@ class Eddy:
         self.mode: StateMode
         self.access: AccessMode | None = None
         if access is None:
+            # Regret is that of one way to keep state.
+            kept = self.options if regret is None else replace(self.options, state="stems")
             self.mode = make_state_mode(
-                self.options, self.graph, self.stems, self._stamps, self._clock, events
+                kept, self.graph, self.stems, self._stamps, self._clock, events
             )
         else:
             self.access = self.mode = make_access_mode(

@@ -21,6 +21,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import Event, Indexed, Migrated
 from eddies.core.options import Options
 from eddies.core.query import Query
+from eddies.core.state_modes.auto import AutoMode
 from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["BATCH_ROWS", "CONTENDERS", "Feed", "Run", "arrivals", "run_feed"]
@@ -64,7 +65,7 @@ class _Watch:
         self.n_indexed = 0
 
     def emit(self, event: Event) -> None:
-        if isinstance(event, Indexed):
+        if isinstance(event, Indexed) and event.module.startswith("stem:"):
             self.n_indexed += event.n_rows
         if isinstance(event, Migrated):
             self.migrations.append(event)
@@ -76,8 +77,10 @@ def handled_by(eddy: Eddy, n_indexed: int) -> int:
     progress = eddy.progress()
     total = sum(source.n_arrived for source in progress.sources)
     total += sum(route.n_in + route.n_out for route in progress.routes)
-    if isinstance(eddy.mode, JoinsMode):
-        return total + eddy.mode.stairs.n_stored + eddy.mode.stairs.n_handled
+    mode = eddy.mode.stairs if isinstance(eddy.mode, AutoMode) else eddy.mode
+    if isinstance(mode, JoinsMode):
+        stairs = mode.stairs
+        total += stairs.n_stored + stairs.n_handled
     return total + n_indexed
 
 

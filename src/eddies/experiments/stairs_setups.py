@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from eddies.core.expr import Call, Column, Literal
 from eddies.core.graph import make_graph
-from eddies.core.join_tree import make_join_tree
+from eddies.core.join_tree import JoinTree, make_join_tree
 from eddies.core.lineage import bits
 from eddies.core.query import Aggregate, Aggregation, Equality, Query, Selection, Source
 from eddies.core.stairs.plan import Planner
@@ -162,10 +162,15 @@ def exact_sizes(query: Query, columns: list[dict[str, npt.NDArray[np.int64]]]) -
     return sizes
 
 
-def _weights(tree, columns, mask, source, parent):  # type: ignore[no-untyped-def]
+def _weights(
+    tree: JoinTree,
+    columns: list[dict[str, npt.NDArray[np.int64]]],
+    mask: int,
+    source: int,
+    parent: int,
+) -> npt.NDArray[np.float64]:
     """For each row of `source` the tuples of the part of `mask` below it."""
-    n_rows = len(next(iter(columns[source].values())))
-    weights = np.ones(n_rows)
+    weights = np.ones(len(next(iter(columns[source].values()))))
     for edge in tree.edges:
         if edge.number == parent or source not in (edge.left, edge.right):
             continue

@@ -28,6 +28,7 @@ __all__ = ["Statistics"]
 
 PROBING_ROWS = 512
 STORED_ROWS = 8192
+AT_LEAST = 1.0  # of the mean of all sources: what is foreseen for one that has just begun
 FORESEEN = 1.0  # rows to come for each that has come, where nobody knows
 _UNSEEN = 0.5  # matches assumed where a sample has none
 
@@ -41,6 +42,7 @@ class Statistics:
         self._graph = graph
         self._tree = tree
         self._stores = [stems[role.relation].store for role in graph.roles]
+        self._sources = range(len(graph.roles))
         self._history = history
         self._rng = np.random.default_rng(seed)
         self._sampled_at: dict[int, tuple[int, int]] = {}
@@ -54,8 +56,8 @@ class Statistics:
         return self._stores[source].n_rows
 
     def rows_to_come(self, source: int) -> float:
-        """How many more are expected: what the host said, else as many as have come (or, if none
-        have, as many as of the largest source).
+        """How many more are expected: what the host said, else as many as have come, but of a source
+        that has just begun no fewer than a share of the mean.
         """
         store = self._stores[source]
         if self.ended[self._graph.roles[source].relation]:
@@ -64,9 +66,12 @@ class Statistics:
         expected = store.expected_rows
         if expected > n_rows:
             return float(expected - n_rows)
-        if n_rows:
-            return (FORESEEN if not expected else 0.05) * n_rows
-        return float(max(1, *(self.rows(s) for s in range(len(self._stores)))))
+        if expected:
+            return 0.05 * n_rows  # more than announced
+        sizes = [
+            n + more for n, more in zip(map(self.rows, self._sources), self.streamed, strict=True)
+        ]
+        return max(FORESEEN * n_rows, AT_LEAST * sum(sizes) / len(sizes), 1.0)
 
     def refresh(self, growth: float = 1.5) -> None:
         """Sample joins whose sides have grown by `growth` since they were sampled."""

@@ -15,6 +15,7 @@ from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.state_modes.access import AccessMode
+from eddies.core.state_modes.auto import AutoMode, may_need_stairs
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.joins import JoinsMode
 from eddies.core.state_modes.spilling import SpillingStems
@@ -84,4 +85,11 @@ def make_state_mode(
         return StaticMode(graph, stems, stamps, options.order)
     if options.memory is not None:
         return SpillingStems(graph, stems, stamps, options)
+    if options.state == "auto" and may_need_stairs(graph, options):
+        return AutoMode(
+            graph,
+            stems,
+            stamps,
+            lambda: StairsMode(graph, stems, stamps, options, clock, events),
+        )
     return StemsMode(graph, stems, stamps)

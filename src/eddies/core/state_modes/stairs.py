@@ -128,32 +128,73 @@ class StairsMode(JoinsMode):
             self._look()
 
     def _is_time_to_look(self) -> bool:
-        if not all(self._taken):
+        if not all(self._taken) or not self._is_probed_by_any():
             return False
         if all(self._ended) and self.stairs.history.routed == self._taken:
             return False
         return self._routing is None or self._n_seen() >= self._next_look
 
+    def _is_probed_by_any(self) -> bool:
+        """Whether some open source leads to a STAIR that could hold more than rows."""
+        streams = sum(
+            1 << role.source_id for role in self._graph.roles if self._streams[role.relation]
+        )
+        closed = self._closed & ~streams
+        for stair in self.stairs.all_stairs():
+            beyond = self._sides[id(self.stairs.dual(stair))]
+            if beyond & ~closed and self._sides[id(stair)].bit_count() > 1:
+                return True
+        return False
+
     def _n_seen(self) -> int:
         return sum(self._taken) + sum(self.statistics.streamed)
 
-    def _look(self) -> None:
-        """Estimate, decide, and begin to move if something should be held elsewhere."""
-        routed = self.stairs.history.routed
+    def _outlook(self) -> Outlook:
+        """Estimates of this moment."""
         self._next_look = int(self._n_seen() * _GROWTH) + 1
         self.n_looks += 1
-        self._forget_demoted()
         statistics = self.statistics
         statistics.refresh()
-        rows = [float(n) for n in routed]
-        now = World(rows, statistics.selectivity, self.tree)
+        rows = [float(n) for n in self.stairs.history.routed]
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
-        outlook = Outlook(
+        now = World(rows, statistics.selectivity, self.tree)
+        return Outlook(
             self._planner, now, to_come, statistics.selectivity, self._held, self._closed
         )
+
+    def would_pay(self) -> bool:
+        """Whether rows that are kept as SteMs so far should go on as STAIRs.
+
+        For a mode that kept the same SteMs; all rows stored must have been routed.
+        """
+        if all(self._ended):
+            return False
+        stored = sum(self._stems[role.relation].store.n_rows for role in self._graph.roles)
+        if stored + sum(self.statistics.streamed) < self._next_look:
+            return False
+        self.take_over()
+        if not all(self._taken):
+            return False
+        if not self._is_probed_by_any():
+            self._next_look = int(self._n_seen() * _GROWTH) + 1
+            return False
+        return bool(self._policy.decide(self._outlook()))
+
+    def take_over(self) -> None:
+        """Go on where SteMs have kept the rows. All rows stored must have been routed."""
+        for role in self._graph.roles:
+            n_rows = self._stems[role.relation].store.n_rows
+            self._taken[role.source_id] = self._given_out[role.source_id] = n_rows
+            self.stairs.history.routed[role.source_id] = n_rows
+        self._close()
+
+    def _look(self) -> None:
+        """Estimate, decide, and begin to move if something should be held elsewhere."""
+        self._forget_demoted()
+        outlook = self._outlook()
         target = self._policy.decide(outlook)
         if target != self._held:
-            self._migration = Migration(self.stairs, self._planner, self._held, target, now)
+            self._migration = Migration(self.stairs, self._planner, self._held, target, outlook.now)
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
             self._started_ns = self._clock.now_ns()
         self._route_by(self._planner.routing(target, outlook.moments()[0]))
