@@ -340,8 +340,8 @@ def test_conditions_of_one_source_can_be_pushed_down() -> None:
     (block,) = plan(text, SCHEMAS, [odd]).blocks
     assert block.pushdown == {
         "a": ("`d` >= CAST('2020-01-01' AS DATE)", "`s` LIKE 'x%'"),
-        "b": ("`s` = 'p' OR `s` = 'q'",),
-        "v": ("`z` = 1 OR `z` = 2",),
+        "b": ("(`s` = 'p' OR `s` = 'q')",),
+        "v": ("(`z` = 1 OR `z` = 2)",),
     }
 
 

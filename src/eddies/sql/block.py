@@ -88,7 +88,9 @@ class Draft:
         own = {function.name.lower() for function in self._functions}
         called = {node.name.lower() for node in condition.find_all(exp.Anonymous)}
         if len(relations) == 1 and own.isdisjoint(called):
-            text = without_qualifiers(condition).sql(DIALECT, identify=True)
+            bare = without_qualifiers(condition)
+            bare = exp.paren(bare, copy=False) if isinstance(bare, exp.Or) else bare
+            text = bare.sql(DIALECT, identify=True)
             self._pushdown.setdefault(relations.pop(), {})[text] = None
 
     @property
