@@ -28,6 +28,8 @@ EXPERIMENT_MODULES = (
     "eddies.experiments.external_indexes",
     "eddies.experiments.delays",
     "eddies.experiments.overheads",
+    "eddies.experiments.early_results",
+    "eddies.experiments.early_results_states",
 )
 """Modules with a tuple `EXPERIMENTS`. To add a family of experiments, list its module here."""
 
