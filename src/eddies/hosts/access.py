@@ -13,7 +13,7 @@ In virtual time, scans are `Simulated` sources and look-ups are `VirtualLookups`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 import pyarrow as pa
@@ -72,6 +72,7 @@ class AccessRun:
         self._options = options or Options()
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._is_read = False
+        self.on_wait: Callable[[], None] | None = None  # called when there is nothing else to do
         self._lookups = lookups or ThreadLookups(self._clock)
         self._access: dict[str, Access] = dict(access or {})
         self._races: dict[str, ScanRace] = {}
@@ -174,6 +175,8 @@ class AccessRun:
             if n_deliveries:
                 self._moved_ns = self._clock.now_ns()
             else:
+                if self.on_wait is not None:
+                    self.on_wait()
                 self._wait(open_)
 
     def _deliver(self, race: ScanRace) -> bool:
