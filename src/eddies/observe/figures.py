@@ -28,6 +28,8 @@ EXPERIMENT_MODULES = (
     "eddies.experiments.external_indexes",
     "eddies.experiments.delays",
     "eddies.experiments.overheads",
+    "eddies.experiments.index_joins",
+    "eddies.experiments.competition",
     "eddies.experiments.early_results",
     "eddies.experiments.early_results_states",
 )
