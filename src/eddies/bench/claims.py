@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.table import Table
 
 from eddies.bench.measure import BEST_TEXT, Measured
 
-__all__ = ["Claim", "claims_of", "verdicts"]
+__all__ = ["Claim", "claims_of", "verdicts", "wide_console"]
+
+FILE_WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ def claims_of(measured: Measured) -> list[Claim]:
             Claim(case.name, "peak memory / input and result", ratio, case.memory_at_most)
         )
     return claims
+
+
+def wide_console() -> Console:
+    """A console on which the tables fit, also when the output goes to a file."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
 def verdicts(claims: Sequence[Claim], *, is_judged: bool) -> Table:

@@ -20,7 +20,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from eddies.bench.claims import Claim, verdicts
+from eddies.bench.claims import Claim, verdicts, wide_console
 from eddies.bench.spark.engines import arena
 from eddies.bench.storage import default_data_folder
 from eddies.bench.tpc import tpch_files, tpch_text
@@ -41,7 +41,7 @@ def main(
     console: Console | None = None,
 ) -> int:
     """Time `repeat` processes of each engine, show medians and the claim."""
-    console = console or Console(highlight=False)
+    console = console or wide_console()
     folder = data_folder or default_data_folder()
     tpch_files(folder, scale)
     seconds_by_engine: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}

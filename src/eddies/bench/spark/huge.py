@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eddies.bench.answers import difference, plain_rows
-from eddies.bench.claims import Claim, verdicts
+from eddies.bench.claims import Claim, verdicts, wide_console
 from eddies.bench.storage import ROW_GROUP_ROWS, Files, default_data_folder, made_once, write_table
 from eddies.bench.torture.child import run_and_report
 from eddies.bench.torture.engines import open_engine
@@ -51,7 +51,7 @@ def main(
     console: Console | None = None,
 ) -> int:
     """Run both sizes, show time and peak memory, and compare the answers with DuckDB's."""
-    console = console or Console(highlight=False)
+    console = console or wide_console()
     folder = data_folder or default_data_folder()
     table = Table(title="Fact table joined with four dimensions", title_justify="left")
     for heading in ("rows", "median s", "peak GiB", ""):

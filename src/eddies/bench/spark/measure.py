@@ -73,7 +73,7 @@ def measure(
             except OutOfTimeError:
                 measured.is_bound.add(name)
             except Exception as error:  # noqa: BLE001 - whatever an engine raises is its result
-                measured.failures[name] = f"{type(error).__name__}: {error}"
+                measured.failures[name] = f"{type(error).__name__}: {_cause(str(error))}"
             return ()
 
         return Contestant(name, run)
@@ -87,6 +87,13 @@ def measure(
         {name: plain_rows(answer) for name, answer in answer_by_name.items()}
     )
     return measured
+
+
+def _cause(text: str) -> str:
+    """What was wrong in the first place, in the long text of an error that came through Java."""
+    first_line = text.partition("\n")[0]
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    return f"{first_line} {causes[-1]}" if causes else text
 
 
 def _differences(rows_by_name: dict[str, list[Row]]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from rich.console import Console
 from rich.table import Table
 
-from eddies.bench.claims import verdicts
+from eddies.bench.claims import verdicts, wide_console
 from eddies.bench.spark.cases import LARGE_SCALE, Case, cases_at, chosen
 from eddies.bench.spark.claims import claims_of
 from eddies.bench.spark.engines import ENGINES, Arena, arena
@@ -51,7 +51,7 @@ def main(
     names = _chosen_engines(engines)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise OptionError(f"--json {json_path}: there is no folder {json_path.absolute().parent}")
-    console = console or Console(highlight=False)
+    console = console or wide_console()
     if repeat < MIN_REPEAT and scale >= FULL_SCALE:
         console.print(f"Medians need at least {MIN_REPEAT} runs: {repeat} raised to {MIN_REPEAT}.")
         repeat = MIN_REPEAT

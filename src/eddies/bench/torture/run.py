@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eddies.bench.answers import Row, difference, plain_rows
-from eddies.bench.claims import Claim, verdicts
+from eddies.bench.claims import Claim, verdicts, wide_console
 from eddies.bench.storage import Files, default_data_folder
 from eddies.bench.torture.child import WARM_UP_SCALE
 from eddies.bench.torture.engines import ENGINES, open_engine
@@ -92,7 +92,7 @@ def main(
     chosen_engines = _chosen("engine", engines, list(ENGINES))
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise OptionError(f"--json {json_path}: there is no folder {json_path.absolute().parent}")
-    console = console or Console(highlight=False)
+    console = console or wide_console()
     console.print(
         f"Each engine and shape in a process of its own, at most {limits.query_s:g} s and "
         f"{limits.memory_bytes / 1e9:g} GB. Timed is the query, reading Parquet included; starting "
