@@ -61,15 +61,18 @@ class Deriving:
         self._written[written.alias] = written
         self._rewritten[written.alias] = rewritten
 
-    def columns_of_item(self, item: exp.Expr) -> pa.Schema | None:
-        """The columns of a FROM item; None if it cannot be a derived source."""
+    def may_be_source(self, item: exp.Expr) -> bool:
+        """Whether a FROM item is a query that Spark can answer beforehand."""
         if any(value and key not in ("this", "alias") for key, value in item.args.items()):
-            return None
+            return False
         if isinstance(item, exp.Table):
             table = self._written.get(item.name)
-            if table is None or not _is_definite(table.this):
-                return None
-        elif not isinstance(item, exp.Subquery) or not _is_definite(item.this):
+            return table is not None and _is_definite(table.this)
+        return isinstance(item, exp.Subquery) and _is_definite(item.this)
+
+    def columns_of_item(self, item: exp.Expr) -> pa.Schema | None:
+        """The columns of a FROM item; None if it cannot be a derived source."""
+        if not self.may_be_source(item):
             return None
         schema = self._analysed(_everything(item))
         names = {field.name.lower() for field in schema}

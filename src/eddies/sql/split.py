@@ -244,14 +244,19 @@ class _Splitter:
         self, group: Group, members: list[Member], others: list[Leaf | Outer]
     ) -> tuple[list[Member], list[Leaf | Outer]]:
         """`members` with what Spark can compute for them, and the items that remain."""
-        columns: dict[int, pa.Schema] = {}
-        for position, item in enumerate(others):
-            if isinstance(item, Leaf) and not outer_references(item.item):
-                schema = self._deriving.columns_of_item(item.item)
-                if schema is not None:
-                    columns[position] = schema
-        n_sources = len(members) + len(columns)
-        if n_sources < (MIN_SOURCES if members else MIN_SOURCES + 1):
+        queries = {
+            position: item.item
+            for position, item in enumerate(others)
+            if isinstance(item, Leaf)
+            and self._deriving.may_be_source(item.item)
+            and not outer_references(item.item)
+        }
+        least = MIN_SOURCES if members else MIN_SOURCES + 1
+        if len(members) + len(queries) < least:
+            return members, others
+        found = {at: self._deriving.columns_of_item(query) for at, query in queries.items()}
+        columns = {position: schema for position, schema in found.items() if schema is not None}
+        if len(members) + len(columns) < least:
             return members, others
         members, remaining = list(members), []
         for position, item in enumerate(others):
