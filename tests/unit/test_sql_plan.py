@@ -395,6 +395,15 @@ def test_correlated_subqueries_are_not_derived() -> None:
     assert plan(text, SCHEMAS, host="spark", schema_of=schema_of).derived == {}
 
 
+def test_dates_in_milliseconds_meet_dates() -> None:
+    days = pa.array([18262, 18263, None], pa.int32()).cast(pa.date32())
+    tables = {"a": pa.table({"d": days.cast(pa.date64())}), "b": pa.table({"d": days})}
+    text = (
+        "SELECT b.d FROM a, b WHERE a.d = b.d AND a.d > DATE '2020-01-01' AND a.d <> '2021-01-01'"
+    )
+    assert sql(text, tables)["d"].to_pylist() == [dt.date(2020, 1, 2)]
+
+
 MOMENTS = {
     "a": pa.schema(
         [

@@ -30,11 +30,12 @@ from eddies.sql.zones import needs_zone
 
 __all__ = ["Lowering"]
 
-SIGNED = {
+SQL_TYPES = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
+    pa.date64(): pa.date32(),
 }
 TIMEZONE = "UTC"  # the zone the evaluator gives to Spark's TIMESTAMP
 BOOL = pa.bool_()
@@ -108,16 +109,16 @@ class Lowering:
 
     def alike(self, nodes: Sequence[exp.Expr], where: str) -> tuple[list[Expr], pa.DataType]:
         """`nodes` brought to their common type, as CASE, COALESCE and IN do."""
-        lowered = [self._signed(self.lower(node)) for node in nodes]
+        lowered = [self._as_in_sql(self.lower(node)) for node in nodes]
         common = common_type_of([typed.type for typed in lowered])
         if common is None:
             kinds = ", ".join(sql_name(typed.type) for typed in lowered)
             raise CannotLower(f"no common type for {where} over {kinds}")
         return [self.cast(typed, common) for typed in lowered], common
 
-    def _signed(self, typed: Typed) -> Typed:
-        """Unsigned integers as SQL, which has none, reads them: the next larger type."""
-        target = SIGNED.get(typed.type)
+    def _as_in_sql(self, typed: Typed) -> Typed:
+        """Values of a type that SQL lacks as it reads them; unsigned integers in a larger type."""
+        target = SQL_TYPES.get(typed.type)
         return typed if target is None else Typed(self.cast(typed, target), target)
 
     # -- one method per family of nodes ------------------------------------------------------------
@@ -155,7 +156,7 @@ class Lowering:
             raise CannotLower("comparisons of row values run above")
         a, b = self.lower(left), self.lower(right)
         if a.type != b.type:
-            a, b = self._signed(a), self._signed(b)
+            a, b = self._as_in_sql(a), self._as_in_sql(b)
         common = common_type(a.type, b.type, (a.value, b.value))
         if common is None:
             plain = [t for t in (a.type, b.type) if is_numeric(t) or pa.types.is_boolean(t)]
@@ -208,7 +209,7 @@ class Lowering:
         shift = months_days_micros(node.expression.unnest())
         if shift is not None and function in ("add", "subtract"):
             return self._shift(node.this, shift, 1 if function == "add" else -1)
-        a, b = self._signed(self.lower(node.this)), self._signed(self.lower(node.expression))
+        a, b = self._as_in_sql(self.lower(node.this)), self._as_in_sql(self.lower(node.expression))
         types = operand_types(function, a.type, b.type, (a.value, b.value))
         if types is None:
             return self._date_arithmetic(function, a, b, node)
