@@ -211,6 +211,34 @@ def bench_torture(
         raise SystemExit(measure(shapes, engines, data_folder=data_folder, json_path=json_path))
 
 
+@bench.command("spill")
+@click.option("--scale", default=1.0, show_default=True, help="1: five gigabytes of input.")
+@click.option("--memory", default="256MB", show_default=True, help="Allowed to each engine.")
+@click.option("--threads", default=2, show_default=True, help="Of each engine.")
+@click.option(
+    "--data", "data_folder", type=click.Path(path_type=Path), help="Where generated tables lie."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+def bench_spill(
+    scale: float, memory: str, threads: int, data_folder: Path | None, json_path: Path | None
+) -> None:
+    """A join of inputs far larger than memory, beside DuckDB under the same limit."""
+    with _errors_as_messages():
+        from eddies.bench.spill import main as measure
+
+        raise SystemExit(
+            measure(
+                scale=scale,
+                memory=memory,
+                threads=threads,
+                data_folder=data_folder,
+                json_path=json_path,
+            )
+        )
+
+
 @contextmanager
 def _errors_as_messages() -> Iterator[None]:
     try:
