@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -91,6 +92,23 @@ def test_a_child_that_grows_at_once_meets_the_kernel() -> None:
 def test_a_child_that_fails_leaves_its_last_words() -> None:
     outcome = run_within(python(SAY_READY + "raise ValueError('no such function')"), LIMITS)
     assert (outcome.status, outcome.message) == ("failed", "ValueError: no such function")
+
+
+def test_a_child_ends_when_its_parent_is_gone() -> None:
+    child = (
+        "from eddies.bench.torture.watchdog import end_with_parent; import time;"
+        "end_with_parent(); print('up', flush=True); time.sleep(120)"
+    )
+    parent = (
+        "import subprocess, sys;"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
+        "child.stdout.readline(); print(child.pid, flush=True)"
+    )
+    done = subprocess.run(python(parent), capture_output=True, text=True, check=True, timeout=60)
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(int(done.stdout)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not psutil.pid_exists(int(done.stdout))
 
 
 def test_time_is_counted_from_ready() -> None:

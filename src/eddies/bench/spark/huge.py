@@ -27,7 +27,7 @@ from eddies.bench.claims import Claim, verdicts, wide_console
 from eddies.bench.storage import ROW_GROUP_ROWS, Files, default_data_folder, made_once, write_table
 from eddies.bench.torture.child import run_and_report
 from eddies.bench.torture.engines import open_engine
-from eddies.bench.torture.watchdog import Limits, Outcome, run_within
+from eddies.bench.torture.watchdog import Limits, Outcome, end_with_parent, run_within
 
 __all__ = ["main"]
 
@@ -139,6 +139,7 @@ def _difference(outcome: Outcome, files: Files) -> str | None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     given_folder, given_rows = Path(sys.argv[1]), int(sys.argv[2])
     open_engine("us", huge_files(given_folder, WARM_UP_ROWS))(query())
     run_and_report(open_engine("us", huge_files(given_folder, given_rows)), query())

@@ -18,6 +18,7 @@ from pathlib import Path
 from eddies.bench.answers import plain_rows
 from eddies.bench.torture.engines import Ask, open_engine
 from eddies.bench.torture.shapes import SHAPES
+from eddies.bench.torture.watchdog import end_with_parent
 
 __all__ = ["WARM_UP_SCALE", "main", "run_and_report"]
 
@@ -29,6 +30,7 @@ RUNS_S = 15.0
 
 def main(engine: str, shape_name: str, data_folder: Path, scale: float) -> None:
     """Run and report. Errors end the process; the watchdog shows the last line of them."""
+    end_with_parent()
     shape = SHAPES[shape_name]
     open_engine(engine, shape.files(data_folder, WARM_UP_SCALE * scale))(shape.sql)
     run_and_report(open_engine(engine, shape.files(data_folder, scale)), shape.sql)

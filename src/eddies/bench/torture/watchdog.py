@@ -9,6 +9,7 @@ that goes over a limit is ended with all its children: out of time, or out of me
 from __future__ import annotations
 
 import json
+import os
 import queue
 import resource
 import subprocess
@@ -21,11 +22,12 @@ from typing import IO, Literal
 
 import psutil
 
-__all__ = ["Limits", "Outcome", "Status", "end_tree", "run_within", "tree_bytes"]
+__all__ = ["Limits", "Outcome", "Status", "end_tree", "end_with_parent", "run_within", "tree_bytes"]
 
 Status = Literal["finished", "out of time", "out of memory", "failed"]
 
 POLL_S = 0.1
+PARENT_POLL_S = 0.5
 # Beyond the watched limit, so that it is met only between two looks.
 KERNEL_LIMIT_FACTOR = 1.5
 # What engines say when they run into the memory limit that they were given.
@@ -92,6 +94,18 @@ def run_within(command: Sequence[str], limits: Limits) -> Outcome:
     return outcome
 
 
+def end_with_parent() -> None:
+    """Called in a child: end this process when the one that started it is gone, however it went."""
+    parent = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_S)
+        end_tree(os.getpid())
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def tree_bytes(pid: int) -> int:
     """Resident bytes of a process and everything it started."""
     return sum(_resident_bytes(process) for process in _tree(pid))
@@ -99,7 +113,7 @@ def tree_bytes(pid: int) -> int:
 
 def end_tree(pid: int) -> None:
     """End a process and everything it started, at once."""
-    for process in _tree(pid):
+    for process in reversed(_tree(pid)):  # the first one last: it may be this process
         try:
             process.kill()
         except psutil.NoSuchProcess:
