@@ -14,6 +14,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.graph import make_graph
 from eddies.core.options import Options
 from eddies.core.policies import POLICIES
+from eddies.core.spill.flush_policies import FLUSH_POLICIES
 from eddies.core.state_modes.spilling import SpillingStems
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle, drive, random_options
@@ -55,6 +56,7 @@ def check(
     settings = {
         "memory": budget(case, rng.choice(SHARES)),
         "flush_size": rng.choice(FLUSH_SIZES),
+        "flush": rng.choice(FLUSH_POLICIES),
         "spill_dir": str(folder),
         "batch_rows": rng.choice((2, 7, 1009)),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eddies.core.policies import POLICIES
+from eddies.core.spill.flush_policies import FLUSH_POLICIES
 from eddies.errors import OptionError
 
 __all__ = ["DEFAULT_BATCH_ROWS", "Options", "StateMode", "parse_bytes"]
@@ -77,6 +78,7 @@ class Options:
     spill_dir         where rows go that do not fit into `memory`; None: the system's temporary
                       directory. Each eddy makes a directory of its own there and removes it.
     flush_size        share of `memory` that one flush makes free, above 0 and at most 1.
+    flush             which partitions a flush writes; see `eddies.core.spill.flush_policies`.
     partial           keep all rows, so that partial results can be had while a source stalls; see
                       `eddies.core.partial`.
     prefer            a predicate on one source, as SQL text such as "c.country = 'PE'": results with
@@ -96,6 +98,7 @@ class Options:
     trace_dir: str | None = None
     spill_dir: str | None = None
     flush_size: float = 0.2
+    flush: str = "adaptive-global"
     partial: bool = False
     prefer: str | None = None
 
@@ -124,6 +127,10 @@ class Options:
             parse_bytes(self.memory)
         if not 0 < self.flush_size <= 1:
             raise OptionError(f"flush_size must be above 0 and at most 1, not {self.flush_size!r}")
+        if self.flush not in FLUSH_POLICIES:
+            raise OptionError(
+                f"unknown flush policy {self.flush!r}; choose one of {', '.join(FLUSH_POLICIES)}"
+            )
 
     @property
     def memory_bytes(self) -> int | None:

@@ -23,6 +23,7 @@ from eddies.core.spill.pending import Pending, Place
 from eddies.core.spill.resident import Resident
 from eddies.core.spill.runs import Chunk
 from eddies.core.spill.stamps import StampTable
+from eddies.core.spill.stem_groups import SAMPLED_TUPLES, ProbeCounts
 from eddies.core.spill.tuples import MixedOrigin, TupleLayout
 from eddies.core.state.columns import Words
 from eddies.core.state.keys import key_words
@@ -46,9 +47,12 @@ class ResidentProbe(Probe):
         layout: TupleLayout,
         pending: Pending,
         table: StampTable,
+        counts: ProbeCounts,
     ) -> None:
         super().__init__(graph, resident.stem, target, signature, to)
         self._resident = resident
+        self._counts = counts
+        self._is_sampled = False
         self._generation = resident.generation
         self._layout = layout
         self._pending = pending
@@ -68,6 +72,9 @@ class ResidentProbe(Probe):
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         flushed = self._resident.flushed
+        self._is_sampled = self._counts.is_sampled()
+        if self._is_sampled:
+            self._count_probes(batch)
         if flushed.n_runs and batch.origin.limits[self._target] > flushed.first_arrival:
             self._suspend(batch)
         if self._resident.n_rows == 0:
@@ -82,7 +89,28 @@ class ResidentProbe(Probe):
             limits = _limits(batch, positions, self._table, self._target)
             seen = self._resident.arrivals(rows) < limits
             positions, rows = positions[seen], rows[seen]
+        if self._is_sampled and self._resident.flushed.home is not None:
+            self._count_matches(rows)
         return super()._checked(batch, positions, rows)
+
+    def _count_probes(self, batch: RoutedBatch) -> None:
+        home = self._resident.flushed.home
+        part = next((part for part in self._parts if part.column == home), None)
+        partitions: Partitions | None = None
+        if part is not None:
+            ids = batch.ids[part.source]
+            n = min(batch.n_rows, SAMPLED_TUPLES)
+            some = np.arange(n, dtype=np.int32) if ids is None else ids[:n]
+            words = batch.origin.places[part.source].column(part.probe).words(some)
+            partitions = partitions_of(words, self._resident.flushed.n_partitions)
+        self._counts.saw_probes(partitions, batch.n_rows)
+
+    def _count_matches(self, rows: Ids) -> None:
+        flushed = self._resident.flushed
+        assert flushed.home is not None
+        some = np.ascontiguousarray(rows[:SAMPLED_TUPLES])
+        words = self._stem.store.column(flushed.home).words(some)
+        self._counts.saw_matches(partitions_of(words, flushed.n_partitions), rows.shape[0])
 
     def _suspend(self, batch: RoutedBatch) -> None:
         """Let those tuples wait that a row on disk may match."""

@@ -47,12 +47,14 @@ from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.spill.files import SpillDirectory
+from eddies.core.spill.flush_policies import make_flush_policy
 from eddies.core.spill.partitions import n_partitions_for
 from eddies.core.spill.pending import Pending, Waiting
 from eddies.core.spill.probes import ChunkProbe, ResidentProbe
 from eddies.core.spill.resident import Resident
 from eddies.core.spill.runs import FlushedRows
 from eddies.core.spill.stamps import StampTable
+from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.rows import Block
@@ -112,6 +114,8 @@ class SpillingStems(StateMode):
             )
             for stem, relation in zip(stems, graph.relations, strict=True)
         ]
+        self._flush_policy = make_flush_policy(options.flush)
+        self._counts = [ProbeCounts(n_partitions) for _ in stems]
         self.modules: list[Module] = [*stems, _Waiting(self)]
         self._batch_rows = batch_rows_within(options.batch_rows, budget)
         self._scratch = Scratch(self._batch_rows)
@@ -172,6 +176,7 @@ class SpillingStems(StateMode):
             self._layout(signature),
             self._pending,
             self._table,
+            self._counts[self._graph.roles[move.target].relation],
         )
         return probe, Candidate(move.target, probe.name, "probe", move.cross)
 
@@ -234,22 +239,16 @@ class SpillingStems(StateMode):
         least `at_least` fewer than now.
         """
         allowed = min(allowed, max(0, self.n_bytes_ahead - at_least))
-        while self.n_bytes_ahead > allowed:
-            resident = max(self.residents, key=lambda r: r.n_rows and r.n_bytes_ahead)
-            if resident.n_rows == 0:
+        while (excess := self.n_bytes_ahead - allowed) > 0:
+            victims = choose_partitions(self.residents, self._counts, self._flush_policy, excess)
+            if not victims:
                 break
-            counts = resident.rows_by_partition()
-            row_bytes = resident.n_bytes_ahead / resident.n_rows
-            excess = self.n_bytes_ahead - allowed
-            gone = np.zeros(counts.shape[0], dtype=np.bool_)
-            for partition in reversed(range(counts.shape[0])):
-                if excess <= 0:
-                    break
-                if counts[partition]:
-                    gone[partition] = True
-                    excess -= int(counts[partition] * row_bytes)
-            resident.flush(gone)
-            self.n_flushes += 1
+            for number, resident in enumerate(self.residents):
+                gone = np.zeros(resident.flushed.n_partitions, dtype=np.bool_)
+                gone[[victim.group for victim in victims if victim.operator == number]] = True
+                if gone.any():
+                    resident.flush(gone)
+                    self.n_flushes += 1
         SHELF.trim(self._budget // _SHELF_SHARE)
 
     # Cleanup
