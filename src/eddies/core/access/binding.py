@@ -17,8 +17,8 @@ through an equality, from rows of other sources. Before anything starts, `plan_a
      there and is dropped, because the sources beyond are asked for by their own neighbours;
   3. otherwise the sources without a scan are *eager*: every row of one chosen neighbour asks as soon
      as it is stored. Then they behave like scans of the rows that matter, and probing them needs no
-     asking at all. A source that only several sources together can bind stays lazy, and a stuck
-     driver makes a Cartesian product to get there.
+     asking at all. A source that only several sources together can bind stays lazy, and so does what
+     only its rows could ask for; a stuck driver makes a Cartesian product to get there.
 
 The paper's rules leave a gap here (a prober that cannot bind is never let go); the cases close it, and
 the property tests route at random through all three.
@@ -218,18 +218,23 @@ def _binders(option: Option) -> list[int]:
 
 
 def _single_binders(plan: AccessPlan, order: Sequence[int]) -> dict[int, tuple[int, Option]]:
-    """For each source that does not come by itself, one source reached before it that can ask for it
-    alone, and how. Sources that only several others can bind together are left out.
+    """For each source that does not come by itself, one source that can ask for it alone, and how.
+
+    Whoever asks must come by itself or be asked for in the same way; a source that only several
+    others can bind together does not count, nor does what only such a source could ask for. Those
+    are left out.
     """
     found: dict[int, tuple[int, Option]] = {}
-    reached: set[int] = set()
+    founded: set[int] = set()
     for s in order:
-        if not plan.is_open(s):
-            for option in plan.options[s]:
-                for binder in _binders(option):
-                    if binder in reached:
-                        found.setdefault(s, (binder, option))
-        reached.add(s)
+        if plan.is_open(s):
+            founded.add(s)
+            continue
+        for option in plan.options[s]:
+            for binder in _binders(option):
+                if binder in founded and s not in found:
+                    found[s] = (binder, option)
+                    founded.add(s)
     return found
 
 
