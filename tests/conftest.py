@@ -34,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
 
     session = eddies.session(
         **{
-            "spark.master": "local[2]",
+            "spark.master": "local[2,4]",  # tasks that fail are tried again, as on a cluster
             "spark.sql.shuffle.partitions": 3,
             "spark.driver.memory": "1g",
         }

@@ -9,14 +9,33 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddies.core.expr import Expr
-from eddies.core.state.columns import normal_type
+from eddies.sources.delivered import convert, delivered_schema
 from eddies.sources.reachable import Reachable
 from eddies.sources.source import DEFAULT_BATCH_ROWS, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["InlineSource"]
+__all__ = ["InlineSource", "delivered_table", "frame_of"]
+
+
+def delivered_table(table: pa.Table) -> pa.Table:
+    """`table` in the types that sources deliver."""
+    schema = delivered_schema(table.schema, "the Arrow table")
+    columns = [
+        pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    if not columns:
+        return table
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def frame_of(table: pa.Table, spark: SparkSession) -> DataFrame:
+    """`table`, of delivered types, as a DataFrame: timestamps without a zone stay without one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return spark.createDataFrame(table, schema=from_arrow_schema(table.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +67,8 @@ class InlineSource(Reachable):
     is_direct = True
 
     def __init__(self, table: pa.Table) -> None:
-        schema = pa.schema([field.with_type(normal_type(field.type)) for field in table.schema])
-        self._table = table.cast(schema).combine_chunks()
-        self.schema = schema
+        self._table = delivered_table(table).combine_chunks()
+        self.schema = self._table.schema
 
     @property
     def label(self) -> str:
@@ -68,4 +86,4 @@ class InlineSource(Reachable):
         return [InlineSplit(self._table)] if self._table.num_rows else []
 
     def dataframe(self, spark: SparkSession) -> DataFrame:
-        return spark.createDataFrame(self._table)
+        return frame_of(self._table, spark)

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError, UnsupportedError
 from eddies.sources import read
-from eddies.sources.inline import InlineSource
+from eddies.sources.inline import InlineSource, delivered_table, frame_of
 from eddies.sources.source import Source, is_source
 
 __all__ = ["Input", "make_inputs"]
@@ -67,11 +67,12 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
         table = pa.Table.from_batches([table])
     if isinstance(table, pa.Table):
         if table.nbytes > INLINE_BYTES:
-            frame = spark.createDataFrame(_delivered(table))
-            return Input(name, _normal(table.schema), None, frame, table.num_rows)
+            given = delivered_table(table)
+            frame = frame_of(given, spark)
+            return Input(name, _normal(given.schema), None, frame, given.num_rows)
         table = InlineSource(table)
     elif isinstance(table, str):
-        table = read.parquet(table)
+        table = read.path(table)
     if not is_source(table):
         raise SourceError(
             f"table {name!r} is a {type(table).__name__}; expected a pyspark DataFrame, a source of "
@@ -89,11 +90,6 @@ def _from_frame(name: str, frame: DataFrame) -> Input:
         )
     schema = _normal(to_arrow_schema(frame.schema, timezone="UTC"))
     return Input(name, schema, None, frame, _estimated_rows(frame, schema))
-
-
-def _delivered(table: pa.Table) -> pa.Table:
-    """`table` in types that Spark takes."""
-    return table.cast(_normal(table.schema))
 
 
 def _normal(schema: pa.Schema) -> pa.Schema:

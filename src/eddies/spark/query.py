@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from eddies.core.graph import Graph, make_graph
 from eddies.core.options import Options
@@ -67,7 +68,16 @@ class BlockPlan:
 
     def dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         """The output of the block's eddies."""
-        schema = from_arrow_schema(result_schema(self.query))
+        columns = result_schema(self.query)
+        if len(set(columns.names)) == len(columns):
+            return self._run(spark, options, from_arrow_schema(columns))
+        # Spark reads columns that come from Python by name, so they need different ones on the way.
+        unique = pa.schema(
+            [field.with_name(f"{i} {field.name}") for i, field in enumerate(columns)]
+        )
+        return self._run(spark, options, from_arrow_schema(unique)).toDF(*columns.names)
+
+    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
@@ -80,6 +90,7 @@ class BlockPlan:
             {name: self._reading(name) for name in self.order if name not in exchanged},
             {name: size.n_rows for name, size in self.sizes.items() if size.n_rows is not None},
             fed,
+            tuple(schema.names),
         )
         if fed == "rows":
             return self._columns(by_partitions[0], spark).mapInArrow(task, schema)

@@ -48,8 +48,15 @@ class EddyTask:
     readings: Mapping[str, Reading]
     expected_rows: Mapping[str, int]
     fed: str
+    names: tuple[str, ...]  # of the columns that Spark gets
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in self._results(batches):
+            yield (
+                rows if tuple(rows.schema.names) == self.names else rows.rename_columns(self.names)
+            )
+
+    def _results(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.fed == "rows":
             yield from self._run(_partition(), (0,), {self.order[-1]: lambda: batches})
             return

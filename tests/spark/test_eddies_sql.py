@@ -1,0 +1,247 @@
+"""`eddies.sql` against DuckDB and Spark SQL: any inputs, any number of cells, any policy."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import eddies
+from eddies.core.policies import POLICIES
+from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError
+from eddies.sources.inline import delivered_table, frame_of
+from eddies.spark.query import plan_query
+from tests.support.bag import assert_same_bag
+from tests.support.driving import Oracle
+from tests.support.random_queries import make_case
+
+N_GENERATED = 150
+CHUNK = 30
+CELLS = (None, 1, 2, 3, 8)
+
+
+def facts(n: int = 20_000) -> dict[str, pa.Table]:
+    """A star whose dimensions are small and whose facts have NULL keys and duplicates."""
+    rng = random.Random(5)
+
+    def keys(top: int) -> list[int | None]:
+        return [None if rng.random() < 0.02 else rng.randrange(top) for _ in range(n)]
+
+    return {
+        "fact": pa.table(
+            {
+                "id": range(n),
+                "a": pa.array(keys(300), pa.int64()),
+                "b": pa.array(keys(50), pa.int32()),
+                "day": pa.array([rng.randrange(19000, 19100) for _ in range(n)], pa.date32()),
+            }
+        ),
+        "dim_a": pa.table({"k": range(250), "name": [f"a{i % 40}" for i in range(250)]}),
+        "dim_b": pa.table(
+            {
+                "k": pa.array([i % 45 for i in range(60)], pa.int32()),
+                "price": [i / 4 for i in range(60)],
+            }
+        ),
+    }
+
+
+STAR = """
+    SELECT f.id, a.name, b.price, f.day FROM fact f, dim_a a, dim_b b
+    WHERE f.a = a.k AND f.b = b.k AND b.price < 12 AND f.id % 3 = 0
+"""
+
+Given = Callable[[pa.Table, str, SparkSession, Path], object]
+
+
+def as_frame(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> object:
+    return frame_of(delivered_table(table), spark).repartition(3)
+
+
+def as_parquet(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> object:
+    path = folder / f"{name}.parquet"
+    pq.write_table(table, path, row_group_size=max(1, table.num_rows // 3))
+    return str(path)
+
+
+def as_arrow(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> object:
+    return table
+
+
+KINDS: tuple[Given, ...] = (as_frame, as_parquet, as_arrow)
+
+
+@pytest.mark.parametrize("chunk", range(N_GENERATED // CHUNK))
+def test_generated_queries(spark: SparkSession, tmp_path: Path, chunk: int) -> None:
+    oracle = Oracle()
+    policies = sorted(set(POLICIES) - {"static"})
+    for seed in range(500_000 + chunk * CHUNK, 500_000 + (chunk + 1) * CHUNK):
+        case, expected = oracle.bounded(make_case(seed, functions=False))
+        rng = random.Random(f"spark {seed}")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        given = {n: rng.choice(KINDS)(t, n, spark, folder) for n, t in case.tables.items()}
+        options = eddies.Options(
+            policy=rng.choice(policies),
+            cells=rng.choice(CELLS),
+            batch_rows=rng.choice((1, 7, 1009, 262_144)),
+            seed=seed,
+        )
+        found = eddies.sql(case.sql, given, spark=spark, options=options).toArrow()
+        assert found.column_names == expected.column_names, case
+        assert_same_bag(found, expected, (seed, options, case))
+
+
+@pytest.mark.parametrize("cells", CELLS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_star_in_any_form_and_cells(
+    spark: SparkSession, tmp_path: Path, kind: Given, cells: int | None
+) -> None:
+    tables = facts()
+    expected = Oracle().answer(STAR, tables)
+    given = {name: kind(table, name, spark, tmp_path) for name, table in tables.items()}
+    frame = eddies.sql(STAR, given, spark=spark, options=eddies.Options(cells=cells))
+    assert_same_bag(frame.toArrow(), expected)
+
+
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"static"}))
+def test_every_policy(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    tables = facts(3_000)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    options = eddies.Options(policy=policy, batch_rows=7, cells=2)
+    found = eddies.sql(STAR, given, spark=spark, options=options).toArrow()
+    assert_same_bag(found, Oracle().answer(STAR, tables))
+
+
+def test_the_answer_is_a_dataframe_like_any_other(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(5_000)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    frame = eddies.sql(STAR, given, spark=spark)
+    assert isinstance(frame, DataFrame)
+    expected = Oracle().answer(STAR, tables)
+    assert frame.columns == expected.column_names
+    assert frame.count() == expected.num_rows
+    frame.write.mode("overwrite").parquet(str(tmp_path / "written"))
+    written = spark.read.parquet(str(tmp_path / "written"))
+    assert_same_bag(written.toArrow(), expected)
+    names = spark.createDataFrame(tables["dim_a"]).select("name").distinct()
+    joined = frame.join(names, "name").cache()
+    assert joined.count() == expected.num_rows
+    assert_same_bag(frame.toArrow(), expected, "the second run")
+
+
+def test_nothing_runs_before_an_action(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(100)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    trace = tmp_path / "trace"
+    options = eddies.Options(trace_dir=str(trace))
+    frame = eddies.sql(STAR, given, spark=spark, options=options)
+    assert not trace.exists()
+    frame.collect()
+    assert list(trace.iterdir())
+
+
+def test_self_join_of_the_largest_table(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(3_000)
+    text = """
+        SELECT x.id, y.id FROM fact x, fact y, dim_a a
+        WHERE x.a = y.a AND x.a = a.k AND x.id < y.id
+    """
+    expected = Oracle().answer(text, tables)
+    for kind in KINDS:
+        given = {name: kind(table, name, spark, tmp_path) for name, table in tables.items()}
+        found = eddies.sql(text, given, spark=spark, options=eddies.Options(cells=3))
+        assert_same_bag(found.toArrow(), expected)
+
+
+def test_outer_joins_subqueries_and_unions_run_above(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(4_000)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    text = """
+        WITH s AS (SELECT f.id, a.name, f.b FROM fact f JOIN dim_a a ON f.a = a.k)
+        SELECT s.name, count(*) AS n, max(b.price) AS p
+        FROM s LEFT JOIN dim_b b ON s.b = b.k AND b.price > 3
+        WHERE s.id IN (SELECT x.id FROM fact x JOIN dim_b y ON x.b = y.k WHERE y.price < 9)
+        GROUP BY s.name HAVING count(*) > 1
+        UNION ALL
+        SELECT 'all', count(*), sum(b.price) FROM fact f, dim_b b WHERE f.b = b.k
+    """
+    found = eddies.sql(text, given, spark=spark).toArrow()
+    assert_same_bag(found, Oracle().answer(text, tables))
+    assert len(plan_query(text, given, spark=spark).blocks) >= 3
+
+
+def test_empty_inputs(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(500)
+    tables["dim_a"] = tables["dim_a"].slice(0, 0)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    assert eddies.sql(STAR, given, spark=spark).count() == 0
+    text = "SELECT count(*) AS n, sum(f.id) AS s FROM fact f, dim_a a WHERE f.a = a.k"
+    assert [tuple(r) for r in eddies.sql(text, given, spark=spark).collect()] == [(0, None)]
+
+
+def test_user_functions_in_eddies_and_above(spark: SparkSession, tmp_path: Path) -> None:
+    from eddies.core.query import UserFunction
+
+    tables = facts(500)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    odd = UserFunction("is_odd", lambda x: x is not None and x % 2 == 1, pa.bool_())
+    text = "SELECT f.id, is_odd(f.id) AS o FROM fact f, dim_a a WHERE f.a = a.k AND is_odd(a.k)"
+    found = eddies.sql(text, given, spark=spark, functions=[odd]).toArrow()
+    plain = text.replace("is_odd(f.id)", "f.id % 2 = 1").replace("is_odd(a.k)", "a.k % 2 = 1")
+    assert_same_bag(found, Oracle().answer(plain, tables))
+
+
+def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(10)
+    with pytest.raises(UnknownNameError, match="nowhere"):
+        eddies.sql("SELECT * FROM fact f, nowhere n WHERE f.a = n.k", tables, spark=spark)
+    with pytest.raises(SourceError, match=r"dim_a.*dict"):
+        eddies.sql(STAR, {**tables, "dim_a": {}}, spark=spark)
+    with pytest.raises(EddiesError, match="missing"):
+        eddies.sql(STAR, {**tables, "dim_a": str(tmp_path / "missing.parquet")}, spark=spark)
+    with pytest.raises(OptionError, match="cells"):
+        eddies.Options(cells=0)
+
+
+def test_an_error_in_an_eddy_names_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = facts(1_000)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    text = "SELECT f.id FROM fact f, dim_a a WHERE f.a = a.k AND 1 / (f.id - 700) > 5"
+    with pytest.raises(Exception, match=r"(?s)[Dd]ivi.*rows [0-9,]+ to [0-9,]+ of 'fact'.*in cell"):
+        eddies.sql(text, given, spark=spark).collect()
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+def test_a_killed_python_worker_changes_nothing(
+    spark: SparkSession, tmp_path: Path, cells: int
+) -> None:
+    from eddies.core.query import UserFunction
+
+    tables = facts(20_000)
+    given = {name: as_parquet(table, name, spark, tmp_path) for name, table in tables.items()}
+    mark = tmp_path / "killed"
+
+    def dies_once(value: int) -> bool:
+        if 9_000 <= value < 9_100:
+            try:
+                mark.touch(exist_ok=False)
+            except FileExistsError:
+                return True
+            os.kill(os.getpid(), 9)
+        return True
+
+    survives = UserFunction("survives", dies_once, pa.bool_())
+    text = "SELECT f.id, a.name FROM fact f, dim_a a WHERE f.a = a.k AND survives(f.id)"
+    options = eddies.Options(cells=cells)
+    found = eddies.sql(text, given, spark=spark, functions=[survives], options=options)
+    assert_same_bag(
+        found.toArrow(), Oracle().answer(text.replace(" AND survives(f.id)", ""), tables)
+    )
+    assert mark.exists()
