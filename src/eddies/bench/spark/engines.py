@@ -191,7 +191,12 @@ def to_duckdb(text: str) -> str:
 
 
 def _ask_duckdb(connection: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
-    return connection.sql(to_duckdb(text)).to_arrow_table()
+    try:
+        return connection.sql(to_duckdb(text)).to_arrow_table()
+    except RuntimeError as error:
+        if "interrupted" in str(error):  # what DuckDB makes of an interrupt from the keyboard
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _analyze(session: SparkSession, files: Files, texts: Sequence[str]) -> None:
