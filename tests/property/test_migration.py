@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from eddies.core.stairs import migration
+from eddies.core.stairs import migration, regions
+from eddies.core.state_modes import regional
 from eddies.core.state_modes import stairs as mode
 from eddies.errors import UnsupportedError
 from tests.support import driving
@@ -114,3 +115,27 @@ def test_auto_changes_hands_and_loses_nothing(eager, restless, oracle, monkeypat
         assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
         n_stairs += getattr(made[-1].mode, "stairs", None) is not None
     assert n_stairs >= (10 if eager else 5)
+
+
+@pytest.mark.parametrize("state", ["stairs", "joins"])
+@pytest.mark.parametrize("policy", ["content", "cumulative-window"])
+def test_parts_of_the_data_in_their_own_order(state, policy, oracle, monkeypatch):
+    monkeypatch.setattr(regional, "_GROWTH", 1.0)
+    monkeypatch.setattr(regional, "_FEWEST_MOVED", 1)
+    monkeypatch.setattr(regional, "_PATIENCE", 1.0)
+    monkeypatch.setattr(regions, "_FEWEST_ROWS", 1)
+    n_moved = []
+    move = regional.RegionalMode._move_misplaced
+
+    def count(self, chooser):
+        n_moved.append(move(self, chooser))
+        return n_moved[-1]
+
+    monkeypatch.setattr(regional.RegionalMode, "_move_misplaced", count)
+    for seed in range(8_400_000, 8_400_020):
+        case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
+        rng = random.Random(f"regions {seed}")
+        options = random_options(rng, state=state, policy=policy, batch_rows=rng.choice((1, 2, 7)))
+        with contextlib.suppress(UnsupportedError):
+            assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
+    assert any(n_moved) == (state == "stairs")

@@ -20,9 +20,12 @@ import pyarrow as pa
 from eddies.core.eddy import Eddy
 from eddies.core.events import Event, Indexed, Migrated
 from eddies.core.options import Options
+from eddies.core.policies.base import RoutingPolicy
 from eddies.core.query import Query
+from eddies.core.stairs.migration import MigrationPolicy
 from eddies.core.state_modes.auto import AutoMode
 from eddies.core.state_modes.joins import JoinsMode
+from eddies.core.state_modes.stairs import StairsMode
 
 __all__ = ["BATCH_ROWS", "CONTENDERS", "Feed", "Run", "arrivals", "run_feed"]
 
@@ -85,20 +88,35 @@ def handled_by(eddy: Eddy, n_indexed: int) -> int:
 
 
 def run_feed(
-    query: Query, feed: Feed, *, trace: bool = False, keep: bool = False, **options: Any
+    query: Query,
+    feed: Feed,
+    *,
+    trace: bool = False,
+    keep: bool = False,
+    policy_object: RoutingPolicy | None = None,
+    migration_policy: MigrationPolicy | None = None,
+    arrived: dict[str, int] | None = None,
+    **options: Any,
 ) -> Run:
-    """Process a feed to the end."""
+    """Process a feed to the end. `arrived` is kept up to date: rows by relation, for policies of the
+    caller's own that depend on it.
+    """
     settings: dict[str, Any] = {"batch_rows": BATCH_ROWS, "reoptimize_every": BATCH_ROWS}
     watch = _Watch()
-    eddy = Eddy(query, Options(**settings | options), events=watch)
+    if arrived is not None:
+        watch.arrived = arrived
+    eddy = Eddy(query, Options(**settings | options), events=watch, policy=policy_object)
+    if migration_policy is not None:
+        assert isinstance(eddy.mode, StairsMode)
+        eddy.mode.migration_policy = migration_policy
     last = {name: i for i, (name, _) in enumerate(feed)}
     found: list[pa.RecordBatch] = []
     outputs = []
     n_results = 0
     started = time.process_time()
     for i, (name, batch) in enumerate(feed):
-        eddy.push(name, batch)
         watch.arrived[name] = watch.arrived.get(name, 0) + batch.num_rows
+        eddy.push(name, batch)
         if last[name] == i:
             eddy.end(name)
         while (rows := eddy.poll()) is not None:

@@ -32,6 +32,9 @@ EXPERIMENT_MODULES = (
     "eddies.experiments.competition",
     "eddies.experiments.early_results",
     "eddies.experiments.early_results_states",
+    "eddies.experiments.stairs_tpch",
+    "eddies.experiments.stairs_random",
+    "eddies.experiments.stairs_regions",
 )
 """Modules with a tuple `EXPERIMENTS`. To add a family of experiments, list its module here."""
 

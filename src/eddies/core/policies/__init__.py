@@ -33,6 +33,7 @@ POLICIES: dict[str, PolicyMaker] = {
     "greedy": lambda rng, order: GreedyPolicy(rng),
     "cumulative": lambda rng, order: CumulativePolicy(),
     "cumulative-window": lambda rng, order: CumulativePolicy(),
+    "content": lambda rng, order: CumulativePolicy(),
 }
 
 

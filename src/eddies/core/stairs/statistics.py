@@ -23,13 +23,14 @@ from eddies.core.modules.stem import SteM
 from eddies.core.stairs.stair import History
 from eddies.core.state.columns import Ids
 from eddies.core.state.keys import key_words
+from eddies.core.state.rows import Block
 
 __all__ = ["Statistics"]
 
 PROBING_ROWS = 512
 STORED_ROWS = 8192
-AT_LEAST = 1.0  # of the mean of all sources: what is foreseen for one that has just begun
-FORESEEN = 1.0  # rows to come for each that has come, where nobody knows
+FORESEEN = 1.0  # rows of all sources to come for each that has come, where nobody knows
+MOST = 1.0  # rows of a source to come for each that has come
 _UNSEEN = 0.5  # matches assumed where a sample has none
 
 
@@ -45,19 +46,50 @@ class Statistics:
         self._sources = range(len(graph.roles))
         self._history = history
         self._rng = np.random.default_rng(seed)
-        self._sampled_at: dict[int, tuple[int, int]] = {}
+        self._sampled_at: dict[int, tuple[int, ...]] = {}
         self.selectivity = [0.0] * len(tree.edges)
         self.ended = [False] * len(graph.relations)
         self.streamed = [0] * len(graph.roles)  # rows that came but were not stored
+        self._began_at = [0] * len(graph.roles)
+        self._rate = [0.0] * len(graph.roles)
+        self._last_look = [(0, 0)] * len(graph.roles)
         self.n_samples = 0
+        self._latest: dict[int, Block] = {}  # of sources whose rows are not stored
+
+    def note_streamed(self, source: int, block: Block) -> None:
+        """Rows of `source` came that are not stored: they can be sampled now or never."""
+        if not self.rows(source) and not self.streamed[source]:
+            self.begin(source)
+        self.streamed[source] += block.n_rows
+        self._latest[source] = block
 
     def rows(self, source: int) -> int:
         """Rows of `source` that are stored."""
         return self._stores[source].n_rows
 
+    @property
+    def n_seen(self) -> int:
+        """Rows of all sources so far: the clock by which arrival rates are measured."""
+        return sum(map(self.rows, self._sources)) + sum(self.streamed)
+
+    def begin(self, source: int) -> None:
+        """The first rows of `source` are about to be stored."""
+        self._began_at[source] = self.n_seen
+
+    def look(self) -> None:
+        """Measure arrival rates anew, from here on."""
+        seen = self.n_seen
+        for source in self._sources:
+            n_rows = self.rows(source) + self.streamed[source]
+            before, at = self._last_look[source]
+            if seen > at:
+                self._rate[source] = (n_rows - before) / (seen - at)
+            self._last_look[source] = (n_rows, seen)
+
     def rows_to_come(self, source: int) -> float:
-        """How many more are expected: what the host said, else as many as have come, but of a source
-        that has just begun no fewer than a share of the mean.
+        """How many more are expected: what the host said; else it goes on as it arrived of late (or at
+        half of its average rate, if it stalls) for as many rows of all sources as have come so far; but
+        no more than have come of it, or of a source on average.
         """
         store = self._stores[source]
         if self.ended[self._graph.roles[source].relation]:
@@ -68,15 +100,15 @@ class Statistics:
             return float(expected - n_rows)
         if expected:
             return 0.05 * n_rows  # more than announced
-        sizes = [
-            n + more for n, more in zip(map(self.rows, self._sources), self.streamed, strict=True)
-        ]
-        return max(FORESEEN * n_rows, AT_LEAST * sum(sizes) / len(sizes), 1.0)
+        seen = self.n_seen
+        average = n_rows / max(1, seen - self._began_at[source], n_rows)
+        by_rate = FORESEEN * seen * max(self._rate[source], 0.5 * average)
+        return max(1.0, min(by_rate, max(MOST * n_rows, seen / len(self._stores))))
 
     def refresh(self, growth: float = 1.5) -> None:
         """Sample joins whose sides have grown by `growth` since they were sampled."""
         for edge in self._tree.edges:
-            sizes = (self.rows(edge.left), self.rows(edge.right))
+            sizes = tuple(self.rows(s) + self.streamed[s] for s in (edge.left, edge.right))
             before = self._sampled_at.get(edge.number, (0, 0))
             if sizes[0] > before[0] * growth or sizes[1] > before[1] * growth:
                 self._sampled_at[edge.number] = sizes
@@ -99,17 +131,23 @@ class Statistics:
     def _words(
         self, edge: JoinEdge, source: int, most: int, window: int | None = None
     ) -> npt.NDArray[np.uint64]:
-        n_rows = self.rows(source)
+        block = self._latest.get(source)
+        place = self._stores[source] if block is None else block
+        n_rows = place.n_rows
         first = 0 if window is None else max(0, n_rows - window)
         if n_rows - first <= most:
             rows = np.arange(first, n_rows, dtype=np.int32)
         else:
             rows = self._rng.integers(first, n_rows, most, dtype=np.int32)
-        return self.words_of(edge, source, rows)
+        return self.words_of(edge, source, rows, block)
 
-    def words_of(self, edge: JoinEdge, source: int, rows: Ids) -> npt.NDArray[np.uint64]:
-        """The key words of `rows`, without those that are NULL or not wanted in this role."""
-        store = self._stores[source]
+    def words_of(
+        self, edge: JoinEdge, source: int, rows: Ids, block: Block | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """The key words of stored `rows` (or those of `block`), without rows that are NULL or not
+        wanted in this role.
+        """
+        store = self._stores[source] if block is None else block
         flag = self._graph.roles[source].flag
         if flag is not None:
             rows = rows[store.column(flag).words(rows) != 0]

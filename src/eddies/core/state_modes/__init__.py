@@ -18,6 +18,7 @@ from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.auto import AutoMode, may_need_stairs
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.joins import JoinsMode
+from eddies.core.state_modes.regional import RegionalMode
 from eddies.core.state_modes.spilling import SpillingStems
 from eddies.core.state_modes.stairs import StairsMode
 from eddies.core.state_modes.static import StaticMode
@@ -77,6 +78,9 @@ def make_state_mode(
     events: EventSink | None,
 ) -> StateMode:
     """The mode that `options` ask for."""
+    by_region = options.policy in ("content", "cumulative-window")
+    if by_region and options.state in ("stairs", "joins"):
+        return RegionalMode(graph, stems, stamps, options, clock, events)
     if options.state == "stairs":
         return StairsMode(graph, stems, stamps, options, clock, events)
     if options.state == "joins":

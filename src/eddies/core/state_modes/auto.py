@@ -100,6 +100,9 @@ class AutoMode(StateMode):
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
         if self._now is self._stems_mode and self._begins_in_turns(relation):
             self._switch()
+        elif not self._stems[relation].store.n_rows:
+            for source in self._graph.relations[relation].roles:
+                self._stairs_mode.statistics.begin(source)
         return self._now.take_in(relation, block)
 
     def _begins_in_turns(self, relation: int) -> bool:
@@ -124,7 +127,13 @@ class AutoMode(StateMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         if self._now is self._stems_mode:
             source = self._graph.relations[relation].roles[0]
-            self._stairs_mode.statistics.streamed[source] += block.n_rows
+            self._stairs_mode.statistics.note_streamed(source, block)
+            batch = self._now.drive(relation, block)
+            if batch is None or not self._stairs_mode.would_pay():
+                return batch
+            self._switch()
+            self._stairs_mode.at_safe_point()
+            return batch
         return self._now.drive(relation, block)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:

@@ -82,6 +82,9 @@ class JoinsMode(StateMode):
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
         before = self._base.lengths()
+        if not before[relation]:
+            for source_id in self._graph.relations[relation].roles:
+                self.statistics.begin(source_id)
         self._stems[relation].build(block)
         after = self._base.lengths()
         for source_id in self._graph.relations[relation].roles:
@@ -99,7 +102,7 @@ class JoinsMode(StateMode):
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
         limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
-        self.statistics.streamed[source_id] += block.n_rows
+        self.statistics.note_streamed(source_id, block)
         return self._base.batch(source_id, block, limits, -1)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:

@@ -15,6 +15,7 @@ view again, so at worst the state is that of SteMs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
@@ -36,7 +37,7 @@ from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["StairsMode"]
 
-_GROWTH = 1.25  # of all rows routed, between two looks at what should be held
+_GROWTH = 1.15  # of all rows routed, between two looks at what should be held
 
 
 class StairsMode(JoinsMode):
@@ -60,7 +61,7 @@ class StairsMode(JoinsMode):
         self._clock = clock
         self._events = events
         self._planner = Planner(self.tree, len(graph.roles))
-        self._policy = MIGRATIONS[options.migration]()
+        self.migration_policy = MIGRATIONS[options.migration]()
         self._plans = options.policy in ("auto", "cumulative") and self._planner.is_able
         self._scratch = Scratch(min(options.batch_rows, 65_536))
         self._held: Forms = frozenset()
@@ -117,6 +118,11 @@ class StairsMode(JoinsMode):
             not n and other != source for other, n in enumerate(self._taken)
         )
 
+    def drive(self, relation: int, block: Block) -> RoutedBatch | None:
+        batch = super().drive(relation, block)
+        self.at_safe_point()  # nothing is in flight yet, and these rows can be sampled now or never
+        return batch
+
     # What is held
 
     def at_safe_point(self) -> None:
@@ -128,11 +134,15 @@ class StairsMode(JoinsMode):
             self._look()
 
     def _is_time_to_look(self) -> bool:
-        if not all(self._taken) or not self._is_probed_by_any():
+        if not self._has_begun() or not self._is_probed_by_any():
             return False
         if all(self._ended) and self.stairs.history.routed == self._taken:
             return False
         return self._routing is None or self._n_seen() >= self._next_look
+
+    def _has_begun(self) -> bool:
+        """Whether rows of every source have come: before, nothing can come of any."""
+        return all(map(max, self._taken, self.statistics.streamed))
 
     def _is_probed_by_any(self) -> bool:
         """Whether some open source leads to a STAIR that could hold more than rows."""
@@ -155,7 +165,8 @@ class StairsMode(JoinsMode):
         self.n_looks += 1
         statistics = self.statistics
         statistics.refresh()
-        rows = [float(n) for n in self.stairs.history.routed]
+        statistics.look()
+        rows = [float(n) for n in map(add, self.stairs.history.routed, statistics.streamed)]
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
         now = World(rows, statistics.selectivity, self.tree)
         return Outlook(
@@ -173,12 +184,12 @@ class StairsMode(JoinsMode):
         if stored + sum(self.statistics.streamed) < self._next_look:
             return False
         self.take_over()
-        if not all(self._taken):
+        if not self._has_begun():
             return False
         if not self._is_probed_by_any():
             self._next_look = int(self._n_seen() * _GROWTH) + 1
             return False
-        return bool(self._policy.decide(self._outlook()))
+        return bool(self.migration_policy.decide(self._outlook()))
 
     def take_over(self) -> None:
         """Go on where SteMs have kept the rows. All rows stored must have been routed."""
@@ -192,7 +203,7 @@ class StairsMode(JoinsMode):
         """Estimate, decide, and begin to move if something should be held elsewhere."""
         self._forget_demoted()
         outlook = self._outlook()
-        target = self._policy.decide(outlook)
+        target = self.migration_policy.decide(outlook)
         if target != self._held:
             self._migration = Migration(self.stairs, self._planner, self._held, target, outlook.now)
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
