@@ -120,3 +120,39 @@ def test_any_memory_same_bag_3000_times(chunk: int, oracle: Oracle, tmp_path: Pa
         check(seed, oracle, tmp_path, spilled)
     assert spilled.n_flushed > spilled.n_runs / 2
     assert spilled.n_waited > spilled.n_runs / 4
+
+
+def test_waiting_tuples_are_answered_in_silence(oracle: Oracle, tmp_path: Path) -> None:
+    """Sources stall at random; whoever uses the silence gets the same bag, and some of it earlier."""
+    n_merges = n_early = 0
+    for seed in range(40_000, 40_025):
+        case, expected = oracle.bounded(make_case(seed))
+        rng = random.Random(f"silence {seed}")
+        memory = budget(case, rng.choice((0.05, 0.2)))
+        options = random_options(rng, memory=memory, spill_dir=str(tmp_path), batch_rows=7)
+        eddy = Eddy(case.query, options)
+        found = []
+        pieces = [
+            (name, batch)
+            for name, table in case.tables.items()
+            for batch in table.to_batches(max_chunksize=rng.choice((2, 9)))
+        ]
+        rng.shuffle(pieces)
+        for name, batch in pieces:
+            eddy.push(name, batch)
+            for _ in range(rng.choice((0, 0, 1, 30))):
+                while (rows := eddy.poll()) is not None:
+                    found.append(rows)
+                before = eddy.output.n_rows
+                if not eddy.use_silence():
+                    break
+                n_early += eddy.output.n_rows - before
+        for name in case.tables:
+            eddy.end(name)
+        while (rows := eddy.poll()) is not None:
+            found.append(rows)
+        assert isinstance(eddy.mode, SpillingStems)
+        n_merges += eddy.mode.n_silent_merges
+        assert_same_bag(pa.Table.from_batches(found, schema=eddy.output.schema), expected, case)
+    assert n_merges > 10
+    assert n_early > 10

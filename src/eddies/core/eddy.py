@@ -287,6 +287,34 @@ class Eddy:
             self._fail(error)
             raise
 
+    def use_silence(self) -> bool:
+        """All sources are silent: do a piece of work that waits for that; False if there is none.
+
+        Poll afterwards. Whoever never calls this gets the same results, some of them later.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._running or self._waiting or self._routers[0].n_in_flight:
+            return False
+        try:
+            return self._work_in_silence()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _work_in_silence(self) -> bool:
+        router = self._routers[0]
+        self.mode.at_safe_point()
+        self.mode.is_silent = True
+        resumed = self.mode.resume()
+        self.mode.is_silent = False
+        if resumed is None:
+            return False
+        self._begin(router, resumed.batch, resumed.signature)
+        while router.step():
+            pass
+        return True
+
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self._stop.set()

@@ -115,7 +115,8 @@ class LocalRun:
             name = self._next_due(waiting, now_ns)
             if name is None:
                 if waiting:
-                    self._sleep(waiting, now_ns)
+                    yield from self._use_silence(waiting)
+                    self._sleep(waiting, self._now_ns())
                 continue
             self._deliver(name, waiting)
             if self._n_ahead > 1:
@@ -130,6 +131,13 @@ class LocalRun:
                     break
         while (rows := eddy.poll()) is not None:
             yield rows
+
+    def _use_silence(self, waiting: list[str]) -> Iterator[pa.RecordBatch]:
+        """Nothing is due: let the eddy do what it keeps for such moments, until something is."""
+        next_ns = min(self._arrivals[name].due_ns() or 0 for name in waiting)
+        while self._now_ns() < next_ns and self.eddy.use_silence():
+            while (rows := self.eddy.poll()) is not None:
+                yield rows
 
     def _now_ns(self) -> int:
         """Since the query's start."""

@@ -123,9 +123,9 @@ class Pending:
         """Memory that waiting tuples take."""
         return sum(group.n_gathered_bytes for group in list(self._groups.values()))
 
-    def places(self) -> dict[Place, int]:
-        """Where tuples wait, and how many bytes of them."""
-        return {place: group.n_bytes for place, group in self._groups.items() if group.n_rows}
+    def places(self) -> dict[Place, tuple[int, int]]:
+        """Where tuples wait: how many, and how many bytes."""
+        return {p: (g.n_rows, g.n_bytes) for p, g in self._groups.items() if g.n_rows}
 
     def add(
         self,

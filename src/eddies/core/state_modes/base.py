@@ -54,6 +54,7 @@ class StateMode(Protocol):
     modules: list[Module]
     stores_on_the_way: bool  # whether steps store tuples: then the budget is checked after each
     spills: bool = False
+    is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
 
     @property
     def needs_safe_point(self) -> bool:

@@ -25,7 +25,8 @@ The budget covers rows, indexes, filters, waiting tuples and rows read back. Whe
 batch has been routed, *cleanup* answers everything that waits, relation by relation: rows of a few
 partitions are read into memory, as many as fit, and the tuples waiting for them stream by. A
 partition that does not fit is read in chunks, and its tuples stream by once for each: slower, never
-wrong. SteMs that no waiting tuple lacks are dropped first.
+wrong. SteMs that no waiting tuple lacks are dropped first. While sources are silent, waiting tuples
+are answered in the same way, a piece at a time, whenever enough of them wait.
 
 Known limitations: an expensive predicate may be evaluated again for a row that was flushed.
 """
@@ -52,7 +53,7 @@ from eddies.core.spill.partitions import n_partitions_for
 from eddies.core.spill.pending import Pending, Waiting
 from eddies.core.spill.probes import ChunkProbe, ResidentProbe
 from eddies.core.spill.resident import Resident
-from eddies.core.spill.runs import FlushedRows
+from eddies.core.spill.runs import FlushedRows, index_bytes
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
@@ -70,6 +71,7 @@ _FILTER_SHARE = 8  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
 _SHELF_SHARE = 16
+_LEAST_SHARE = 0.1  # of what a merge in silence reads, the part that must be waiting tuples
 
 
 def batch_rows_within(batch_rows: int, budget_bytes: int | None) -> int:
@@ -123,6 +125,8 @@ class SpillingStems(StateMode):
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
         self.n_flushes = 0
+        self.n_silent_merges = 0
+        self._chunk_bytes = 0
 
     # What an eddy asks of every mode
 
@@ -188,6 +192,8 @@ class SpillingStems(StateMode):
             self._flush(self._budget - self._reserved, self._flush_bytes)
 
     def resume(self) -> Resumed | None:
+        if not (self.is_silent or all(self._has_ended)):
+            return None
         while True:
             if self._work is None:
                 self._work = self._next_work()
@@ -227,7 +233,8 @@ class SpillingStems(StateMode):
     @property
     def n_bytes_ahead(self) -> int:
         """Memory the state takes, with the indexes that the next probes may make."""
-        return self._table.n_bytes + sum(r.n_bytes_ahead for r in self.residents)
+        state = sum(resident.n_bytes_ahead for resident in self.residents)
+        return self._table.n_bytes + state + self._chunk_bytes
 
     @property
     def n_waiting_bytes(self) -> int:
@@ -254,16 +261,32 @@ class SpillingStems(StateMode):
     # Cleanup
 
     def _next_work(self) -> Iterator[Resumed] | None:
-        """The relation for which most tuples wait, if it is time."""
-        waiting = self._pending.places()
-        if not waiting or not all(self._has_ended):
-            return None
-        self._make_room()
-        by_relation: dict[int, int] = {}
-        for place, n_bytes in waiting.items():
+        """The relation whose waiting tuples should be answered next, if any should."""
+        waiting: dict[int, int] = {}
+        for place, (n_rows, _) in self._pending.places().items():
             relation = self._graph.roles[place.target].relation
-            by_relation[relation] = by_relation.get(relation, 0) + n_bytes + 1
-        return self._answer(max(by_relation, key=lambda relation: by_relation[relation]))
+            waiting[relation] = waiting.get(relation, 0) + n_rows
+        if not waiting:
+            return None
+        if all(self._has_ended):
+            self._make_room()
+            return self._answer(max(waiting, key=lambda relation: waiting[relation]))
+        return self._silent_work(waiting)
+
+    def _silent_work(self, waiting: dict[int, int]) -> Iterator[Resumed] | None:
+        """Sources are silent: answer where least must be read for each waiting tuple, unless it is
+        much; more tuples will come and be answered by the same reading.
+        """
+
+        def share(relation: int) -> float:
+            n_read = self.residents[relation].flushed.n_rows
+            return waiting[relation] / (n_read + waiting[relation])
+
+        best = max(waiting, key=share)
+        if share(best) < _LEAST_SHARE:
+            return None
+        self.n_silent_merges += 1
+        return self._answer(best)
 
     def _make_room(self) -> None:
         """Drop SteMs that no waiting tuple lacks, and flush what takes the room of cleanup."""
@@ -310,6 +333,7 @@ class SpillingStems(StateMode):
         if not taken:
             return
         for chunk in flushed.chunks(column, partitions, room):
+            self._chunk_bytes = chunk.stem.n_bytes + index_bytes(chunk.stem.store.n_rows)
             for tuples in taken:
                 place = tuples.place
                 probe = ChunkProbe(self._graph, chunk, place.target, place.signature, self._table)
@@ -318,6 +342,7 @@ class SpillingStems(StateMode):
                     for batch, runs in tuples.layout.decode(rows, self._table):
                         for found in probe.answer(batch, runs, self._scratch):
                             yield Resumed(after, found)
+        self._chunk_bytes = 0
         for group in waiting:
             group.forget(partitions)
 
