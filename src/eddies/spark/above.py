@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.pandas.functions import arrow_udf
@@ -18,15 +17,14 @@ from pyspark.sql.pandas.types import from_arrow_type
 from sqlglot import exp
 
 from eddies.core.query import UserFunction
+from eddies.sql.parse import DIALECT, parse
 
 __all__ = ["register_function", "run_above"]
-
-_DIALECT = "spark"
 
 
 def run_above(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The answer of `text`, whose tables are `frames`."""
-    tree = sqlglot.parse_one(text, read=_DIALECT)
+    tree = parse(text)
     names = {name.lower(): name for name in frames}
     passed: dict[str, DataFrame] = {}
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -44,7 +42,7 @@ def run_above(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -
         table.set("this", exp.to_identifier(mark, quoted=True))
         table.set("db", None)
         table.set("catalog", None)
-    written = tree.sql(_DIALECT, identify=True).replace("{", "{{").replace("}", "}}")
+    written = tree.sql(DIALECT, identify=True).replace("{", "{{").replace("}", "}}")
     for mark in passed:
         written = written.replace(f"`{mark}`", f"{{{mark}}}")
     return spark.sql(written, **passed)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from eddies.sources import read
 from eddies.sources.inline import InlineSource, delivered_table, frame_of
 from eddies.sources.source import Source, is_source
 
-__all__ = ["Input", "make_inputs"]
+__all__ = ["Input", "frame_input", "make_inputs", "quoted", "row_bytes"]
 
 INLINE_BYTES = 4 << 20  # Arrow tables up to this size travel with the task
 _STATISTICS = re.compile(
@@ -62,7 +62,7 @@ def make_inputs(tables: Mapping[str, object], spark: SparkSession) -> dict[str, 
 
 def _input(name: str, table: object, spark: SparkSession) -> Input:
     if isinstance(table, DataFrame):
-        return _from_frame(name, table)
+        return frame_input(name, table)
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if isinstance(table, pa.Table):
@@ -79,11 +79,12 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
             "eddies.read, a pyarrow Table, or a path"
         )
     if not table.is_direct:
-        return _from_frame(name, table.dataframe(spark))
+        return frame_input(name, table.dataframe(spark))
     return Input(name, _normal(table.schema), table, None, table.n_rows)
 
 
-def _from_frame(name: str, frame: DataFrame) -> Input:
+def frame_input(name: str, frame: DataFrame) -> Input:
+    """A table that is a DataFrame."""
     if frame.isStreaming:
         raise UnsupportedError(
             f"table {name!r} is a streaming DataFrame; eddies.sql reads batch inputs only"
@@ -125,3 +126,8 @@ def row_bytes(schema: pa.Schema, columns: list[str]) -> float:
         except ValueError:
             widths.append(_TEXT_BYTES)
     return float(sum(widths))
+
+
+def quoted(column: str) -> str:
+    """A column name as Spark SQL reads it."""
+    return "`" + column.replace("`", "``") + "`"

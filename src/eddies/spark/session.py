@@ -100,6 +100,8 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
         # Workers keep their imported modules and compiled kernels from task to task.
         "spark.python.worker.reuse": "true",
+        # Workers are forked from a process that has the engine in memory already.
+        "spark.python.daemon.module": "eddies.spark.daemon",
         # What this process can import, its workers can: modules beside a script or a test too.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_added_import_folders()),
     }

@@ -1,0 +1,153 @@
+"""One block on Spark: its cells, how each relation comes to them, and the DataFrame of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from eddies.core.graph import Graph, Relation, make_graph
+from eddies.core.options import Options
+from eddies.core.output import result_schema
+from eddies.core.query import Query
+from eddies.sources.wanted import wanted_of
+from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
+from eddies.spark.exchange import PACKED, make_pack
+from eddies.spark.inputs import Input, quoted, row_bytes
+from eddies.spark.reading import HashFilter, Reading
+from eddies.spark.task import EddyTask
+from eddies.sql import Block
+
+__all__ = ["BlockPlan", "plan_block"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """One block on Spark: which cells it has and how each relation comes to them."""
+
+    name: str
+    query: Query
+    graph: Graph
+    cells: CellPlan
+    sizes: Mapping[str, RelationSize]
+    inputs: Mapping[str, Input]  # by relation
+    pushdown: Mapping[str, str]  # by relation: a condition in Spark SQL for those read by Spark
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Relations in the order in which a cell takes them in."""
+        return tuple(self.cells.order(self.sizes))
+
+    def dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
+        """The output of the block's eddies."""
+        columns = result_schema(self.query)
+        if len(set(columns.names)) == len(columns):
+            return self._run(spark, options, from_arrow_schema(columns))
+        # Spark reads columns that come from Python by name, so they need different ones on the way.
+        unique = pa.schema(
+            [field.with_name(f"{i} {field.name}") for i, field in enumerate(columns)]
+        )
+        return self._run(spark, options, from_arrow_schema(unique)).toDF(*columns.names)
+
+    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
+        exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
+        by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
+        fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
+        task = EddyTask(
+            self.name,
+            self.query,
+            options,
+            self.cells,
+            self.order,
+            {name: self._reading(name) for name in self.order if name not in exchanged},
+            {name: size.n_rows for name, size in self.sizes.items() if size.n_rows is not None},
+            fed,
+            tuple(schema.names),
+        )
+        if fed == "rows":
+            return self._columns(by_partitions[0], spark).mapInArrow(task, schema)
+        n_cells = self.cells.n_cells
+        if fed == "cells":
+            return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
+        packed: DataFrame | None = None
+        for name in exchanged:
+            pack = make_pack(self.order.index(name), self.cells.deliveries[name], self.cells)
+            blobs = self._columns(name, spark).mapInArrow(pack, PACKED)
+            packed = blobs if packed is None else packed.unionAll(blobs)
+        assert packed is not None, "fed by blobs means that something is exchanged"
+        return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
+
+    def _columns(self, name: str, spark: SparkSession) -> DataFrame:
+        """The columns of a relation that the block reads, from Spark."""
+        relation = next(r for r in self.graph.relations if r.name == name)
+        frame = self.inputs[name].dataframe(spark)
+        if name in self.pushdown:
+            frame = frame.where(self.pushdown[name])
+        return frame.select(*(quoted(column) for column in relation.read.names))
+
+    def _reading(self, name: str) -> Reading:
+        relation = next(r for r in self.graph.relations if r.name == name)
+        source = self.inputs[name].source
+        assert source is not None, "direct delivery is of sources"
+        columns, where = wanted_of(self.graph, relation)
+        delivery, shares = self.cells.deliveries[name], self.cells.shares
+        return Reading(
+            name,
+            columns,
+            where,
+            tuple(source.splits(where)),
+            shares[0] if delivery.is_split else 1,
+            tuple(HashFilter(h.column, shares[h.dimension], h.dimension) for h in delivery.hashed),
+        )
+
+
+def plan_block(
+    block: Block, inputs: Mapping[str, Input], n_slots: int, options: Options
+) -> BlockPlan:
+    """Choose the cells of `block`, whose tables are `inputs`."""
+    query = block.query
+    by_table = {s.table: _size(query, s.table, inputs[s.table]) for s in query.sources}
+    separate = separate_roles(query, by_table)
+    tables = {
+        own.table: old.table for own, old in zip(separate.sources, query.sources, strict=True)
+    }
+    sizes = {relation: by_table[table] for relation, table in tables.items()}
+    graph = make_graph(separate)
+    cells = plan_cells(graph, sizes, n_slots, options.cells)
+    exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
+    if len(exchanged) == 1 and options.cells is None:
+        cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
+    relations = {relation: inputs[table] for relation, table in tables.items()}
+    conditions = {r.name: _condition(block, graph, r) for r in graph.relations}
+    pushdown = {name: condition for name, condition in conditions.items() if condition}
+    return BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown)
+
+
+def _condition(block: Block, graph: Graph, relation: Relation) -> str:
+    """What a row of `relation` must fulfil for some role to want it; empty: nothing."""
+    by_role = [block.pushdown.get(graph.roles[role].name, ()) for role in relation.roles]
+    if not all(by_role):
+        return ""
+    return " OR ".join(f"({' AND '.join(f'({c})' for c in conditions)})" for conditions in by_role)
+
+
+def _fed_by_partitions(cells: CellPlan, relation: str, graph: Graph) -> CellPlan:
+    """With one DataFrame among files, its partitions are the row split: nothing is exchanged."""
+    found = next(r for r in graph.relations if r.name == relation)
+    if cells.last != relation or len(found.roles) > 1:
+        return cells
+    deliveries = {
+        name: replace(d, how="partitions" if name == relation else d.how, is_split=False, hashed=())
+        for name, d in cells.deliveries.items()
+    }
+    return replace(cells, shares=(1,) * len(cells.shares), deliveries=deliveries)
+
+
+def _size(query: Query, table: str, given: Input) -> RelationSize:
+    columns = {name for s in query.sources if s.table == table for name in s.schema.names}
+    how = "exchange" if given.source is None else "direct"
+    return RelationSize(given.n_rows, row_bytes(given.schema, sorted(columns)), how)  # type: ignore[arg-type]
