@@ -54,7 +54,7 @@ from eddies.core.regret import RegretLog, RegretRouter
 from eddies.core.route import Route, RouteTable
 from eddies.core.router import Router
 from eddies.core.state.rows import Block
-from eddies.core.state_modes import StateMode, make_access_mode, make_state_mode
+from eddies.core.state_modes import StateMode, make_access_mode, make_state_mode, with_stems
 from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.spilling import batch_rows_within
 from eddies.errors import MemoryBudgetError, OptionError, SourceError
@@ -126,6 +126,7 @@ class Eddy:
                 expected,
                 completes_probes,
             )
+        self.mode = with_stems(self.options.stem, self.mode, self.graph, self.stems)
         self.mode.check(self.options.threads)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)

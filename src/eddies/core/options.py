@@ -21,6 +21,8 @@ StateMode = Literal["auto", "stems", "stairs", "joins", "static"]
 STATES = ("auto", "stems", "stairs", "joins", "static")
 MigrationName = Literal["cost-aware", "greedy", "never"]
 _MIGRATIONS = ("cost-aware", "greedy", "never")
+StemName = Literal["hash", "list", "grace", "hybrid", "sort"]
+_STEMS: tuple[StemName, ...] = ("hash", "list", "grace", "hybrid", "sort")
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -81,6 +83,10 @@ class Options:
     flush             which partitions a flush writes; see `eddies.core.spill.flush_policies`.
     partial           keep all rows, so that partial results can be had while a source stalls; see
                       `eddies.core.partial`.
+    stem              how SteMs keep rows and when they give them back: "hash" (symmetric hash join),
+                      "list" (a list that becomes a hash table), "grace" (held until the relation ends,
+                      then by partition), "hybrid" (one part at once, the rest like "grace"), "sort"
+                      (sorted runs, given back in order). With state="stems".
     prefer            a predicate on one source, as SQL text such as "c.country = 'PE'": results with
                       such rows come early. For sources with access methods.
     """
@@ -101,6 +107,7 @@ class Options:
     flush: str = "adaptive-global"
     partial: bool = False
     prefer: str | None = None
+    stem: StemName = "hash"
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -123,6 +130,12 @@ class Options:
                 raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.batch_rows > MAX_BATCH_ROWS:
             raise OptionError(f"batch_rows must be at most {MAX_BATCH_ROWS}, not {self.batch_rows}")
+        if self.stem not in _STEMS:
+            raise OptionError(f"unknown stem {self.stem!r}; choose one of {', '.join(_STEMS)}")
+        if self.stem != "hash" and self.state not in ("auto", "stems"):
+            raise OptionError(f"stem={self.stem!r} needs state='stems', not {self.state!r}")
+        if self.stem in ("grace", "hybrid", "sort") and self.memory is not None:
+            raise OptionError(f"stem={self.stem!r} does not spill; leave memory out")
         if self.memory is not None:
             parse_bytes(self.memory)
         if not 0 < self.flush_size <= 1:

@@ -56,6 +56,7 @@ class SteM:
         self.store = RowStore(relation.name, relation.stored, expected_rows)
         self._hash: dict[tuple[tuple[str, ...], str | None], HashIndex] = {}
         self._sorted: dict[tuple[str, str | None], SortedIndex] = {}
+        self.index_type: type[HashIndex] = HashIndex
         self.lock = threading.Lock()
         self.n_built = 0  # rows, ever; the store may hold fewer
 
@@ -103,7 +104,8 @@ class SteM:
             usable = [i for i in others if set(i.columns) < set(columns)]
             if len(others) >= MAX_INDEXES and usable:
                 return max(usable, key=lambda i: len(i.columns))
-            return self._hash.setdefault((columns, flag), HashIndex(self.store, columns, flag))
+            index = self.index_type(self.store, columns, flag)
+            return self._hash.setdefault((columns, flag), index)
 
     def sorted_index(self, column: str, flag: str | None) -> SortedIndex:
         """The sorted index over `column`."""

@@ -12,6 +12,7 @@ from eddies.core.policies.greedy import GreedyPolicy
 from eddies.core.policies.lottery import LotteryPolicy
 from eddies.core.policies.lottery_window import LotteryWindowPolicy
 from eddies.core.policies.naive import NaivePolicy
+from eddies.core.policies.online import OnlinePolicy
 from eddies.core.policies.random import RandomPolicy
 from eddies.core.policies.rank import RankPolicy
 from eddies.core.policies.static import StaticPolicy
@@ -30,6 +31,7 @@ POLICIES: dict[str, PolicyMaker] = {
     "lottery": lambda rng, order: LotteryPolicy(rng),
     "lottery-window": lambda rng, order: LotteryWindowPolicy(rng),
     "rank": lambda rng, order: RankPolicy(),
+    "online": lambda rng, order: OnlinePolicy(rng),
     "greedy": lambda rng, order: GreedyPolicy(rng),
     "cumulative": lambda rng, order: CumulativePolicy(),
     "cumulative-window": lambda rng, order: CumulativePolicy(),

@@ -13,10 +13,14 @@ from eddies.core.events import EventSink
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
-from eddies.core.options import Options
+from eddies.core.options import Options, StemName
+from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.list_index import ListIndex
+from eddies.core.state.sorted_runs import SortedRuns
 from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.auto import AutoMode, may_need_stairs
 from eddies.core.state_modes.base import StateMode
+from eddies.core.state_modes.bounced import BouncedMode
 from eddies.core.state_modes.joins import JoinsMode
 from eddies.core.state_modes.regional import RegionalMode
 from eddies.core.state_modes.spilling import SpillingStems
@@ -25,7 +29,17 @@ from eddies.core.state_modes.static import StaticMode
 from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import OptionError
 
-__all__ = ["StateMode", "make_access_mode", "make_state_mode"]
+__all__ = ["StateMode", "make_access_mode", "make_state_mode", "with_stems"]
+
+
+def with_stems(name: StemName, mode: StateMode, graph: Graph, stems: Sequence[SteM]) -> StateMode:
+    """`mode` with the SteMs that `Options.stem` asks for."""
+    kinds: dict[str, type[HashIndex]] = {"list": ListIndex, "sort": SortedRuns}
+    for stem in stems:
+        stem.index_type = kinds.get(name, HashIndex)
+    if name == "hash" or name == "list":
+        return mode
+    return BouncedMode(mode, graph, name)
 
 
 def make_access_mode(
