@@ -79,7 +79,10 @@ class Reading:
             yield from self._interval(part, known)
             return
         # Nobody knows the borders: deal out whole splits, or batches if there are few splits.
-        many = len(self.splits) >= 4 * self.row_share
+        # Batches can be dealt out only if every reading gives the same ones.
+        many = len(self.splits) >= 4 * self.row_share or not all(
+            getattr(split, "is_repeatable", True) for split in self.splits
+        )
         number = 0
         for split in self.splits[part :: self.row_share] if many else self.splits:
             for batch in split.read(self.columns, self.where):
