@@ -28,7 +28,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -203,6 +203,9 @@ def _first_schema(pages: _Pages) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class _HttpSplit:
+    """All pages. What a server answers twice need not be the same."""
+
+    is_repeatable: ClassVar[bool] = False
     pages: _Pages
     schema: pa.Schema
     n_rows: int | None = None

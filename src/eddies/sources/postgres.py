@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -228,18 +228,18 @@ class _Lookup:
 
 @dataclass(frozen=True, slots=True)
 class _PostgresSplit:
-    """A range of the primary key, read in pages; or the whole table."""
+    """A range of the primary key, read in pages; or the whole table.
 
+    The catalog only estimates how many rows there are, so nobody is told.
+    """
+
+    is_repeatable: ClassVar[bool] = False
+    n_rows: ClassVar[int | None] = None
     connections: _Connections
     catalog: Catalog
     page_rows: int
     ends: tuple[str, ...]
     n_parts: int
-
-    @property
-    def n_rows(self) -> int | None:
-        n_rows = self.catalog.n_rows
-        return None if n_rows is None else n_rows // self.n_parts
 
     @property
     def n_bytes(self) -> int | None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -179,7 +179,7 @@ class AccessSource(Reachable):
             return scans[0].splits(where)
         parts = tuple(tuple(scan.splits(where)) for scan in scans)
         labels = tuple(scan.label for scan in scans)
-        return [_MirrorSplit(self.schema, self.key, labels, parts, self.n_rows, self.n_bytes)]
+        return [_MirrorSplit(self.schema, self.key, labels, parts, self.n_bytes)]
 
     def dataframe(self, spark: SparkSession) -> DataFrame:
         """As Spark reads the first scan that it can read."""
@@ -209,13 +209,18 @@ def access_of(source: AccessSource) -> tuple[Access, dict[str, Source]]:
 
 @dataclass(frozen=True, slots=True)
 class _MirrorSplit:
-    """All rows of mirrors: of the first, and after a failure the rest of the next."""
+    """All rows of mirrors: of the first, and after a failure the rest of the next.
 
+    When that happens is anybody's guess, so two readings may give other batches in another order:
+    `is_repeatable` tells hosts not to cut it at row numbers, and `n_rows` is not told.
+    """
+
+    is_repeatable: ClassVar[bool] = False
+    n_rows: ClassVar[int | None] = None
     schema: pa.Schema
     key: tuple[str, ...]
     labels: tuple[str, ...]
     parts: tuple[tuple[Split, ...], ...]
-    n_rows: int | None
     n_bytes: int | None
 
     def read(
