@@ -103,10 +103,11 @@ def test_a_restart_and_a_dead_mirror_change_nothing_but_time(
             "items": items(server, tables, retries=1, backoff_s=0.01).mirror(items(other, tables)),
         }
         frame = eddies.sql(TEXT, sources, spark=spark)
-        restart = threading.Timer(0.5, postgres.restart)
+        postgres.halt()
+        restart = threading.Timer(3.0, postgres.come_back)
         restart.start()
         found = frame.toArrow()
-        restart.join()
+        assert not restart.is_alive(), "the query ended before the server came back"
     assert server.n_requests > 4, "the first mirror was in use when it died"
     assert_same_bag(found, Oracle().answer(TEXT, tables))
 

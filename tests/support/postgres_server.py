@@ -44,9 +44,18 @@ class PostgresServer:
             self.run(f"ALTER TABLE {name} ADD PRIMARY KEY ({primary_key})")
         self.run(f"ANALYZE {name}")
 
-    def restart(self) -> None:
-        """Stop at once, breaking every connection, and start again."""
+    def restart(self, away_s: float = 0.0) -> None:
+        """Stop at once, breaking every connection, and start again after a while."""
+        self.halt()
+        time.sleep(away_s)
+        self.come_back()
+
+    def halt(self) -> None:
+        """Stop at once, breaking every connection."""
         self._server.stop()
+
+    def come_back(self) -> None:
+        """Start after `halt`."""
         for attempt in range(_ATTEMPTS):
             try:
                 self._server.ensure_postgres_running()

@@ -193,6 +193,30 @@ def test_the_answer_of_a_call_that_was_given_up_is_ignored():
     assert len(list(made.answers([False]))) == 1
 
 
+def test_policies_know_what_look_ups_cost():
+    """t drops almost every row and costs nothing; s is looked up. So t goes first, and few ask."""
+    n_rows = 4000
+    r = pa.table({"a": range(n_rows), "b": range(n_rows)})
+    s = pa.table({"a": range(n_rows)})
+    t = pa.table({"b": range(0, n_rows, 100)})
+    clock = VirtualClock()
+    query = make_query({"r": r, "s": s, "t": t}, ["r.a = s.a", "r.b = t.b"], output=["r.a"])
+    access = {"s": Access((), (index_on("a", s, ("a",), concurrency=4),))}
+    scans = {"t": {"scan": Simulated(t)}, "r": {"scan": Simulated(r, delay_s=1, batch_rows=20)}}
+    run = AccessRun(
+        query,
+        {},
+        Options(policy="rank", batch_rows=20),
+        clock=clock,
+        lookups=VirtualLookups(clock, lambda request: Fate(0.02)),
+        access={"r": Access(), "t": Access(), **access},
+        scans=scans,
+    )
+    assert run.table().num_rows == 40
+    n_asked = sum(q.eots.n_keys for q in run.eddy.access.lookups.queues.values())
+    assert n_asked < n_rows / 4
+
+
 # Preferences and partial results
 
 ORDERS = pa.table({"id": range(60), "user": [i % 20 for i in range(60)]})

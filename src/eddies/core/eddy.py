@@ -164,6 +164,8 @@ class Eddy:
         self._check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
         policy = policy or make_policy(options.policy, rng, options.order)
+        if self.access is not None:
+            policy = self.access.informed(policy)
         table, collect = RouteTable(self._expand), self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:

@@ -157,6 +157,16 @@ def test_a_restart_in_mid_query_changes_nothing(server):
     server.run("SELECT 1")
 
 
+def test_a_restart_between_pages_loses_nothing(server):
+    source = eddies.read.postgres(server.dsn, "users", page_rows=50, backoff_s=0.02)
+    (split,) = source.splits()
+    reading = split.read(source.schema.names)
+    batches = [next(reading) for _ in range(3)]
+    server.restart()
+    batches += list(reading)
+    assert_same_bag(pa.Table.from_batches(batches), USERS)
+
+
 def test_splits_can_be_sent_anywhere(server):
     source = eddies.read.postgres(server.dsn, "users")
     (split,) = pickle.loads(pickle.dumps(source.splits()))

@@ -122,6 +122,15 @@ class KeyQueue:
                     to.append(_Keys(part, keys.failures))
         self.waiting = first + rest
 
+    def busy_ns(self) -> float:
+        """How long a key keeps the indexes busy, all calls at once sharing the time."""
+        known = [s for s in self.indexes if s.latency_ns is not None and not s.n_failed]
+        rate = sum(
+            s.index.concurrency * s.index.keys_per_lookup / max(1.0, s.latency_ns or 0.0)
+            for s in known
+        )
+        return 1.0 / rate if rate else 0.0
+
     def expected_ns(self) -> float:
         """How long a key that comes now is likely to wait for its answer; 0: nobody knows."""
         known = [s for s in self.indexes if s.latency_ns is not None and not s.n_failed]

@@ -150,28 +150,41 @@ class Lookups:
         positions: Ids,
         *,
         preferred: bool = False,
-    ) -> None:
+    ) -> float:
         """Ask for the keys at `positions` that nobody has asked for, by one of the options.
 
         While a scan of the source runs, asking is a matter of speed only, so the policy decides,
         unless the user prefers these rows (SteM-54). Preferred keys are asked for before others.
+
+        Returns how long the indexes will be busy with the keys that are new, by what is known.
         """
+        busy_ns = 0.0
         if self.has_scan[self._graph.roles[target].relation] and not preferred:
             fastest_ns = min(self._queue(option).expected_ns() for option in options)
             scan_ns = self._pace[self._graph.roles[target].relation].wait_ns()
             if not self._policy.use_index(fastest_ns, scan_ns):
-                return
+                return busy_ns
         unasked = positions
         for option, side in zip(options, sides, strict=True):
             unasked = unasked[self._queue(option).eots.find(side)[unasked] == UNKNOWN]
         if unasked.shape[0]:
             costs = [self._queue(option).expected_ns() for option in options]
             chosen = self._policy.pick(len(options), costs) if len(options) > 1 else 0
+            queue = self._queue(options[chosen])
+            n_before = queue.eots.n_keys
             self._want(options[chosen], sides[chosen], unasked, preferred=preferred)
+            busy_ns = (queue.eots.n_keys - n_before) * queue.busy_ns()
         if preferred and unasked.shape[0] < positions.shape[0]:
             for option, side in zip(options, sides, strict=True):
                 queue = self._queue(option)
                 queue.promote(queue.eots.find(side)[positions])
+        return busy_ns
+
+    def rows_per_key(self, options: Sequence[Option]) -> float:
+        """Matches of a key on average; one if nobody has asked yet."""
+        states = [state for option in options for state in self._queue(option).indexes]
+        n_keys = sum(state.n_keys - state.n_out for state in states)
+        return sum(state.n_rows for state in states) / n_keys if n_keys > 0 else 1.0
 
     def ask_for(self, source: int, place: Block | RowStore, rows: Ids | None) -> None:
         """What every stored row of `source` must ask for (see `binding`, case 3)."""

@@ -28,7 +28,7 @@ from eddies.core.state.columns import Column
 from eddies.core.state.keys import KeySide
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["AccessProbe", "Asker", "key_side"]
+__all__ = ["AccessProbe", "Asker", "LetGo", "key_side"]
 
 
 class Asker(Protocol):
@@ -140,3 +140,15 @@ def _followed(more: Iterator[RoutedBatch] | None, last: RoutedBatch) -> Iterator
     if more is not None:
         yield from more
     yield last
+
+
+class LetGo:
+    """Where rows go that have nowhere to go: bounced rows, when ProbeCompletion is switched off."""
+
+    name = "let go"
+
+    def prepare(self, scratch: Scratch) -> int:
+        return 0
+
+    def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
+        return None, None

@@ -24,10 +24,11 @@ import numpy as np
 from eddies.core.access.binding import Option
 from eddies.core.access.choice import AccessPolicy
 from eddies.core.access.identity import Identities
+from eddies.core.access.informed import InformedPolicy, Owed
 from eddies.core.access.lookups import Lookups
 from eddies.core.access.method import Access
 from eddies.core.access.preference import Preference
-from eddies.core.access.probe import AccessProbe
+from eddies.core.access.probe import AccessProbe, LetGo
 from eddies.core.access.rendezvous import GoesOn, WaitingRows
 from eddies.core.access.requests import LookupExecutor
 from eddies.core.access.scan_pace import ScanPace
@@ -39,13 +40,12 @@ from eddies.core.events import EventSink, MirrorDiffers, ScanFailed
 from eddies.core.exactly_once import NO_LIMIT, StampRule, can_match
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
-from eddies.core.module import Module, Outcome, Step
+from eddies.core.module import Module, Step
 from eddies.core.modules.stem import Probe, SteM
-from eddies.core.policies.base import Candidate
+from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
 from eddies.core.state.keys import KeySide
 from eddies.core.state.rows import Block
-from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 from eddies.errors import OptionError, SourceError
 
@@ -89,6 +89,7 @@ class AccessMode(StateMode):
         self._live_scans = [list(methods.scans) for methods in access]
         self._skipping = [False] * len(access)  # relations whose rows are not stored any more
         self._preference: Preference | None = None
+        self._owed: dict[int, Owed] = {}  # by source: what bounced rows will bring and cost
         self._via: dict[int, str] = {}
         self._ready: deque[Resumed] = deque()
         self._later: deque[Resumed] = deque()
@@ -159,7 +160,7 @@ class AccessMode(StateMode):
         if move.optional >= 0:
             return select_step(self._graph, move, signature, table)
         if move.target < 0:
-            return _LetGo(), Candidate(-1, _LetGo.name, "probe")
+            return LetGo(), Candidate(-1, LetGo.name, "probe")
         target = move.target
         stem = self._stems[self._graph.roles[target].relation]
         probe = Probe(self._graph, stem, target, signature, table.route(move.after(signature)))
@@ -333,7 +334,14 @@ class AccessMode(StateMode):
         *,
         preferred: bool = False,
     ) -> None:
-        self.lookups.ask(target, options, sides, positions, preferred=preferred)
+        busy_ns = self.lookups.ask(target, options, sides, positions, preferred=preferred)
+        n_rows = positions.shape[0] * self.lookups.rows_per_key(options)
+        rows_before, ns_before = self._owed.get(target, (0.0, 0.0))
+        self._owed[target] = (rows_before + n_rows, ns_before + busy_ns)
+
+    def informed(self, policy: RoutingPolicy) -> RoutingPolicy:
+        """`policy`, told what look-ups cost."""
+        return InformedPolicy(policy, lambda source: self._owed.pop(source, (0.0, 0.0)))
 
     def preferred(self, batch: RoutedBatch, sources: int, positions: Ids) -> Ids:
         if self._preference is None or not sources >> self._preference.source & 1:
@@ -395,15 +403,3 @@ class _Beside:
     def release(self) -> None:
         """Drop them."""
         self._mode.release()
-
-
-class _LetGo:
-    """Where rows go that have nowhere to go: bounced rows, when ProbeCompletion is switched off."""
-
-    name = "let go"
-
-    def prepare(self, scratch: Scratch) -> int:
-        return 0
-
-    def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
-        return None, None
