@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eddies import errors
     from eddies.core.options import Options
     from eddies.sources import read
+    from eddies.spark.explain import explain
     from eddies.spark.query import sql
     from eddies.spark.session import session
 
@@ -24,6 +25,7 @@ __all__ = [
     "Options",
     "__version__",
     "errors",
+    "explain",
     "read",
     "session",
     "sql",
@@ -36,6 +38,7 @@ _MODULES = {
 }
 _MODULE_BY_NAME = {
     "Options": "eddies.core.options",
+    "explain": "eddies.spark.explain",
     "session": "eddies.spark.session",
 }
 

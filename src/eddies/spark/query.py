@@ -11,7 +11,7 @@ Nothing runs before an action, except that schemas and file footers are read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +23,11 @@ from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.inputs import Input, frame_input, make_inputs
 from eddies.spark.session import session
-from eddies.sql import SqlPlan, named_tables, plan
+from eddies.sql import Block, SqlPlan, named_tables, plan
 
 __all__ = ["Planned", "plan_query", "sql"]
+
+_DERIVED_ROWS = 100_000
 
 
 def sql(
@@ -62,10 +64,17 @@ class Planned:
         for block in self.plan.blocks:
             for source in block.query.sources:
                 if source.table in self.plan.derived and source.table not in self.inputs:
-                    self.inputs[source.table] = frame_input(source.table, self._frame(source.table))
+                    self.inputs[source.table] = self._derived_input(source.table, block)
             planned = plan_block(block, self.inputs, n_slots, self.options)
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
+
+    def _derived_input(self, name: str, block: Block) -> Input:
+        """What Spark computes. How much that will be is a guess; if in doubt, less than a table."""
+        given = frame_input(name, self._frame(name))
+        sizes = [self.inputs[s.table].n_rows for s in block.query.sources if s.table in self.inputs]
+        most = max((size for size in sizes if size is not None), default=_DERIVED_ROWS)
+        return replace(given, n_rows=min(given.n_rows or _DERIVED_ROWS, most // 10 + 1))
 
     def dataframe(self) -> DataFrame:
         """The answer, lazily."""

@@ -76,6 +76,8 @@ class EddyTask:
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
         try:
             for name in self.order:
+                if trace is not None:
+                    trace.see(eddy)
                 deliver = fed.get(name) or partial(self._read, name, coordinates)
                 yield from self._take_in(eddy, name, deliver())
             while (rows := eddy.poll()) is not None:

@@ -1,8 +1,9 @@
 """Traces: what every eddy did, in files that the driver reads.
 
 Spark has no way back from a task to the driver for such news. An eddy with a trace folder writes one
-JSON file per cell when it ends: rows by module and signature, decisions over time, memory. A task that
-Spark runs again writes its file again; the last attempt counts.
+JSON file per cell when it ends: rows by module and signature, decisions over time, the most memory
+that was seen between two relations. A task that Spark runs again writes its file again; the last
+attempt counts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Trace:
         self._began = time.time()
         self._period_s = 0.02
         self._periods: list[Counter[tuple[int, str]]] = [Counter()]
+        self._memory: dict[str, int] = {}
+        self._stored: dict[str, int] = {}
 
     @classmethod
     def begin(cls, folder: str | None, block: str, cell: int) -> Trace | None:
@@ -62,6 +65,14 @@ class Trace:
                 self._periods.append(Counter())
             self._periods[period][event.signature.sources, event.module] += event.n_in
 
+    def see(self, eddy: Eddy) -> None:
+        """Look at the state while it is there; the most that was seen is reported."""
+        memory = eddy.memory()
+        if sum(memory.values()) >= sum(self._memory.values()):
+            self._memory = memory
+        for source in eddy.progress().sources:
+            self._stored[source.name] = max(source.n_stored, self._stored.get(source.name, 0))
+
     def end(self, eddy: Eddy) -> None:
         """Write the file."""
         names = [role.name for role in eddy.graph.roles]
@@ -80,9 +91,9 @@ class Trace:
             "ms_deciding": progress.ns_deciding / 1e6,
             "ms_indexing": progress.ns_indexing / 1e6,
             "ms_working": progress.ns_working / 1e6,
-            "memory": eddy.memory(),
+            "memory": self._memory,
             "sources": [
-                {"name": s.name, "arrived": s.n_arrived, "stored": s.n_stored}
+                {"name": s.name, "arrived": s.n_arrived, "stored": self._stored.get(s.name, 0)}
                 for s in progress.sources
             ],
             "routes": [
