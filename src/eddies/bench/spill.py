@@ -3,7 +3,8 @@
 A fact table and three dimension tables, each of them larger than the memory allowed, as Parquet files
 (5 GB at scale 1). Every engine runs in a process of its own, under the same limit, on the same files,
 and reads all columns. Measured are the time and the peak of resident memory above that of the loaded
-process. All must give the same answer.
+process. All must give the same answer. If DuckDB cannot answer within the limit, it gets twice as
+much, and then twice as much again.
 
     python -m eddies.bench.spill ENGINE FOLDER MEMORY THREADS      one run, as JSON
 """
@@ -38,6 +39,7 @@ ROW_GROUP_ROWS = 1 << 17
 CONSTANT_BYTES = 160 << 20  # batches of four Parquet readers, allocator, kernels' scratch
 SLACK = 1.25
 LEAST_OF_DUCKDB = 0.5
+MORE_FOR_DUCKDB = (1, 2, 4)  # times the memory, until it can answer at all
 TEXT = """
 SELECT count(*) AS n, sum(f.id) AS id, sum(f.v) AS v, sum(f.u) AS u,
        sum(da.x) AS ax, sum(da.y) AS ay, sum(da.z) AS az,
@@ -93,18 +95,23 @@ def main(
     files = made_once(folder, lambda into: make_tables(into, scale))
     n_input = sum(path.stat().st_size for path in files.values())
     _print(f"input {n_input / 2**30:.2f} GB, memory {memory}, {threads} threads")
-    found = {}
-    for engine in ("duckdb", "eddies"):
-        found[engine] = _in_child(engine, folder, memory, threads)
-        _print(f"{engine:8} {json.dumps(found[engine])}")
-    us, duckdb = found["eddies"], found["duckdb"]
     budget = parse_bytes(memory)
+    found = {"eddies": _in_child("eddies", folder, memory, threads)}
+    _print(f"eddies   {json.dumps(found['eddies'])}")
+    for more in MORE_FOR_DUCKDB:
+        found["duckdb"] = _in_child("duckdb", folder, f"{more * budget >> 20}MiB", threads)
+        found["duckdb"]["memory"] = more * budget
+        _print(f"duckdb   {json.dumps(found['duckdb'])}")
+        if found["duckdb"]["error"] is None:
+            break
+    us, duckdb = found["eddies"], found["duckdb"]
     most = SLACK * budget + CONSTANT_BYTES
     claims = [("peak memory / promise", us["peak_bytes"] / most, 1.0, False)]
     if duckdb["error"] is None:
         claims.append(("same answer", float(us["answer"] == duckdb["answer"]), 1.0, True))
         speed = duckdb["seconds"] / us["seconds"]
-        claims.append(("throughput / DuckDB", speed, LEAST_OF_DUCKDB, True))
+        what = f"throughput / DuckDB with {duckdb['memory'] >> 20} MB"
+        claims.append((what, speed, LEAST_OF_DUCKDB, True))
     held = True
     for what, value, bound, at_least in claims:
         is_held = value >= bound if at_least else value <= bound
@@ -164,6 +171,7 @@ def _run_duckdb(folder: Path, memory: str, threads: int) -> tuple[dict[str, int]
     with tempfile.TemporaryDirectory(prefix="eddies-bench-spill-") as spill_dir:
         connection = duckdb.connect(config={"threads": threads, "memory_limit": memory})
         connection.execute(f"SET temp_directory = '{spill_dir}'")
+        connection.execute("SET enable_progress_bar = false")
         connection.execute("SET preserve_insertion_order = false")  # it needs less memory then
         for name, path in files_in(folder).items():
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM '{path}'")

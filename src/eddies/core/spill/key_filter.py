@@ -18,6 +18,8 @@ __all__ = ["KeyFilter"]
 
 _KEYS_PER_WORD = 8  # eight bits a key: four of a hundred misses get through
 _FIRST_WORDS = 128
+_MOST = 0.7
+_TRY_AGAIN = 16
 
 
 class KeyFilter:
@@ -28,6 +30,8 @@ class KeyFilter:
         self._layers: list[Words] = []
         self._room = 0  # keys that the last layer still takes
         self._is_given_up = False
+        self._passes_most = False
+        self._n_asked = 0
 
     @property
     def n_bytes(self) -> int:
@@ -57,15 +61,20 @@ class KeyFilter:
         self._layers.append(np.zeros(n_words, dtype=np.uint64))
         self._room = n_words * _KEYS_PER_WORD
 
-    def may_contain(self, words: Words) -> npt.NDArray[np.bool_]:
-        """For each word whether a row on disk may have it."""
+    def may_contain(self, words: Words) -> npt.NDArray[np.bool_] | None:
+        """For each word whether a row on disk may have it; None if nothing is known or most do.
+
+        Where most words pass, asking costs more than it saves; it is then tried once in a while.
+        """
         n = words.shape[0]
-        if self._is_given_up:
-            return np.ones(n, dtype=np.bool_)
+        self._n_asked += 1
+        if self._is_given_up or (self._passes_most and self._n_asked % _TRY_AGAIN):
+            return None
         found = np.zeros(n, dtype=np.bool_)
         positions = np.empty(n + 1, dtype=np.int32)
         passed = np.empty(n + 1, dtype=np.uint64)
         for layer in self._layers:
             n_passed = may_contain(words, layer, positions, passed)
             found[positions[:n_passed]] = True
+        self._passes_most = int(np.count_nonzero(found)) > _MOST * n
         return found

@@ -25,7 +25,6 @@ from eddies.core.spill.runs import Chunk
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import SAMPLED_TUPLES, ProbeCounts
 from eddies.core.spill.tuples import MixedOrigin, TupleLayout
-from eddies.core.state.columns import Words
 from eddies.core.state.keys import key_words
 from eddies.core.state.scratch import Scratch
 
@@ -118,31 +117,34 @@ class ResidentProbe(Probe):
         chosen: Ids = np.arange(batch.n_rows, dtype=np.int32)
         partitions: Partitions | None = None
         if self._parts:
-            chosen, words = self._candidates(batch, chosen)
-            partitions = partitions_of(words, flushed.n_partitions)
+            chosen, partitions = self._candidates(batch, chosen)
         if chosen.shape[0] == 0:
             return
         rows = self._layout.encode(batch, chosen, self._table, flushed.n_runs)
         self._pending.add(self._place, self._layout, rows, partitions, flushed.n_partitions)
 
-    def _candidates(self, batch: RoutedBatch, chosen: Ids) -> tuple[Ids, Words]:
-        """The tuples whose keys may be on disk, and the words they are partitioned by."""
+    def _candidates(self, batch: RoutedBatch, chosen: Ids) -> tuple[Ids, Partitions]:
+        """The tuples whose keys may be on disk, and their partitions by the place's column."""
         flushed = self._resident.flushed
-        clustered_by: Words | None = None
+        partitions: Partitions | None = None
         for part in sorted(self._parts, key=lambda part: part.column != self._place.column):
             ids = batch.ids[part.source]
             local = chosen if ids is None else ids[chosen]
             column = batch.origin.places[part.source].column(part.probe)
             words, valid = key_words([(column, local)])
             passing = flushed.may_match(part.column, words)
-            if valid is not None:
-                passing &= valid != 0
-            if part.column == flushed.home:
-                passing &= flushed.is_on_disk[partitions_of(words, flushed.n_partitions)]
-            chosen = chosen[passing]
-            clustered_by = words[passing] if clustered_by is None else clustered_by[passing]
-        assert clustered_by is not None
-        return chosen, clustered_by
+            if valid is not None and not valid.all():
+                is_valid = valid != 0
+                passing = is_valid if passing is None else passing & is_valid
+            if partitions is None:
+                partitions = partitions_of(words, flushed.n_partitions)
+                if part.column == flushed.home and not flushed.is_on_disk.all():
+                    on_disk = flushed.is_on_disk[partitions]
+                    passing = on_disk if passing is None else passing & on_disk
+            if passing is not None and not passing.all():
+                chosen, partitions = chosen[passing], partitions[passing]
+        assert partitions is not None
+        return chosen, partitions
 
 
 def _limits(
@@ -166,12 +168,14 @@ class ChunkProbe(Probe):
         self._chunk = chunk
         self._table = table
         self._seen_runs: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._sees_all_runs = False
 
     def answer(
         self, batch: RoutedBatch, runs: npt.NDArray[np.int32], scratch: Scratch
     ) -> Iterator[RoutedBatch]:
         """What the tuples of `batch` find; `runs` says for each how many runs it may see."""
         self._seen_runs = runs
+        self._sees_all_runs = int(runs.min()) > self._chunk.last_run
         places = list(batch.origin.places)
         places[self._target] = self._chunk.stem.store
         batch.origin.places = places
@@ -186,13 +190,15 @@ class ChunkProbe(Probe):
         return self._chunk.stem.store.n_rows
 
     def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
-        seen = self._chunk.runs[rows] < self._seen_runs[positions]
-        if isinstance(batch.origin, MixedOrigin):
-            seen &= self._chunk.arrivals[rows] < _limits(
-                batch, positions, self._table, self._target
-            )
-        else:
-            seen &= self._chunk.arrivals[rows] < batch.origin.limits[self._target]
-        if not seen.all():
+        chunk, origin = self._chunk, batch.origin
+        if not self._sees_all_runs:
+            seen = chunk.runs[rows] < self._seen_runs[positions]
+            positions, rows = positions[seen], rows[seen]
+        if isinstance(origin, MixedOrigin):
+            limits = _limits(batch, positions, self._table, self._target)
+            seen = chunk.arrivals[rows] < limits
+            positions, rows = positions[seen], rows[seen]
+        elif origin.limits[self._target] <= chunk.last_arrival:
+            seen = chunk.arrivals[rows] < origin.limits[self._target]
             positions, rows = positions[seen], rows[seen]
         return super()._checked(batch, positions, rows)

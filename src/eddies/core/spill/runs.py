@@ -61,6 +61,8 @@ class Chunk:
         self._names = relation.stored.names
         self.arrivals: Arrivals = np.empty(n_rows, dtype=np.int32)
         self.runs: Arrivals = np.empty(n_rows, dtype=np.int32)
+        self.last_arrival = -1
+        self.last_run = -1
 
     def add(self, rows: pa.RecordBatch, run: int) -> None:
         """Take rows in, as they were written."""
@@ -68,6 +70,8 @@ class Chunk:
         last = first + rows.num_rows
         self.arrivals[first:last] = np.asarray(rows.column(rows.num_columns - 1))
         self.runs[first:last] = run
+        self.last_arrival = max(self.last_arrival, int(self.arrivals[first:last].max(initial=-1)))
+        self.last_run = max(self.last_run, run)
         arrays = {name: rows.column(i) for i, name in enumerate(self._names)}
         self.stem.build(Block.from_arrow(arrays, rows.num_rows))
 
@@ -144,8 +148,8 @@ class FlushedRows:
         arrays.append(pa.array(rows if arrivals is None else arrivals[rows]))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_]:
-        """For each key word whether a flushed row may have it in column `name`."""
+    def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_] | None:
+        """For each key word whether a flushed row may have it in column `name`; None: all may."""
         return self.filters[name].may_contain(words)
 
     # Back again

@@ -49,6 +49,7 @@ from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
+from eddies.core.spill.give_back import give_back
 from eddies.core.spill.partitions import n_partitions_for
 from eddies.core.spill.pending import Pending, Waiting
 from eddies.core.spill.probes import ChunkProbe, ResidentProbe
@@ -57,7 +58,6 @@ from eddies.core.spill.runs import FlushedRows, index_bytes
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
-from eddies.core.state.buffers import SHELF
 from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
@@ -256,7 +256,7 @@ class SpillingStems(StateMode):
                 if gone.any():
                     resident.flush(gone)
                     self.n_flushes += 1
-        SHELF.trim(self._budget // _SHELF_SHARE)
+        give_back(self._budget // _SHELF_SHARE)
 
     # Cleanup
 
@@ -300,7 +300,7 @@ class SpillingStems(StateMode):
         allowed = int(self._budget * _CLEANUP_SHARE)
         if self.n_bytes_ahead > allowed:
             self._flush(allowed, 0)
-        SHELF.trim(self._budget // _SHELF_SHARE)
+        give_back(self._budget // _SHELF_SHARE)
 
     def _room_bytes(self) -> int:
         """Memory for rows read back."""
@@ -345,6 +345,7 @@ class SpillingStems(StateMode):
         self._chunk_bytes = 0
         for group in waiting:
             group.forget(partitions)
+        give_back(self._budget // _SHELF_SHARE)
 
     def abandon(self) -> None:
         self._work = None
