@@ -134,11 +134,11 @@ class StairsMode(JoinsMode):
             self._look()
 
     def _is_time_to_look(self) -> bool:
+        if self._routing is not None and self._n_seen() < self._next_look:
+            return False
         if not self._has_begun() or not self._is_probed_by_any():
             return False
-        if all(self._ended) and self.stairs.history.routed == self._taken:
-            return False
-        return self._routing is None or self._n_seen() >= self._next_look
+        return not all(self._ended) or self.stairs.history.routed != self._taken
 
     def _has_begun(self) -> bool:
         """Whether rows of every source have come: before, nothing can come of any."""
