@@ -29,15 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for the whole run: two workers, several partitions, so that tasks really mix."""
-    import eddies
+    """One session for the whole run: two workers, several partitions, so that tasks really mix.
 
-    session = eddies.session(
-        **{
-            "spark.master": "local[2,4]",  # tasks that fail are tried again, as on a cluster
-            "spark.sql.shuffle.partitions": 3,
-            "spark.driver.memory": "1g",
-        }
-    )
+    Which Spark it is, `tests.support.clusters` says.
+    """
+    from tests.support.clusters import make_session
+
+    session = make_session()
     yield session
     session.stop()
