@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from eddies.core.join_tree import joined_pairs, make_join_tree
 from eddies.core.stairs import migration, regions
 from eddies.core.state_modes import regional
 from eddies.core.state_modes import stairs as mode
@@ -69,8 +70,8 @@ def check(seed: int, oracle: Oracle, name: str) -> bool:
 
 @pytest.mark.parametrize("name", ["cost-aware", "greedy", "never"])
 def test_migrations_lose_and_repeat_nothing(name, restless, oracle):
-    n_run = sum(check(seed, oracle, name) for seed in range(8_000_000, 8_000_040))
-    assert n_run > 25
+    n_run = sum(check(seed, oracle, name) for seed in range(8_000_000, 8_000_024))
+    assert n_run > 15
     assert max(restless) > 0
 
 
@@ -85,7 +86,7 @@ def test_migrations_lose_and_repeat_nothing_at_length(name, chunk, restless, ora
 @pytest.mark.parametrize("state", ["static", "joins"])
 @pytest.mark.parametrize("policy", ["auto", "cumulative", "cumulative-window"])
 def test_static_plans_and_joins(state, policy, oracle):
-    for seed in range(8_200_000, 8_200_020):
+    for seed in range(8_200_000, 8_200_010):
         case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
         rng = random.Random(f"drive {seed}")
         options = random_options(rng, state=state, policy=policy)
@@ -107,14 +108,14 @@ def test_auto_changes_hands_and_loses_nothing(eager, restless, oracle, monkeypat
             made.append(self)
 
     monkeypatch.setattr(driving, "Eddy", Remembered)
-    for seed in range(8_300_000, 8_300_040):
+    for seed in range(8_300_000, 8_300_024):
         case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
         rng = random.Random(f"auto {seed}")
         Fickle.rng = rng
         options = random_options(rng, policy="auto", batch_rows=rng.choice((1, 2, 7)))
         assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
         n_stairs += getattr(made[-1].mode, "stairs", None) is not None
-    assert n_stairs >= (10 if eager else 5)
+    assert n_stairs >= (6 if eager else 3)
 
 
 @pytest.mark.parametrize("state", ["stairs", "joins"])
@@ -132,10 +133,35 @@ def test_parts_of_the_data_in_their_own_order(state, policy, oracle, monkeypatch
         return n_moved[-1]
 
     monkeypatch.setattr(regional.RegionalMode, "_move_misplaced", count)
-    for seed in range(8_400_000, 8_400_020):
+    for seed in range(8_400_000, 8_400_012):
         case, expected = oracle.bounded(make_case(seed, SHAPES[seed % len(SHAPES)]))
         rng = random.Random(f"regions {seed}")
         options = random_options(rng, state=state, policy=policy, batch_rows=rng.choice((1, 2, 7)))
         with contextlib.suppress(UnsupportedError):
             assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
     assert any(n_moved) == (state == "stairs")
+
+
+def test_cyclic_queries_change_their_spanning_tree(oracle, restless, monkeypatch):
+    trees = []
+    plant = mode.StairsMode._plant
+
+    def count(self, tree):
+        plant(self, tree)
+        trees.append(self.n_trees)
+
+    def any_tree(self, outlook):
+        pairs = list(joined_pairs(self._graph))
+        Fickle.rng.shuffle(pairs)
+        return make_join_tree(self._graph, pairs) if Fickle.rng.random() < 0.3 else None
+
+    monkeypatch.setattr(mode.StairsMode, "_plant", count)
+    monkeypatch.setattr(mode.StairsMode, "_better_tree", any_tree)
+    for seed in range(8_500_000, 8_500_020):
+        case, expected = oracle.bounded(make_case(seed, ("cycle", "clique")[seed % 2]))
+        rng = random.Random(f"trees {seed}")
+        Fickle.rng = rng
+        options = random_options(rng, state="stairs", migration="never", policy="auto")
+        with contextlib.suppress(UnsupportedError):
+            assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
+    assert max(trees) > 3

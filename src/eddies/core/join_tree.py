@@ -1,20 +1,21 @@
-"""The joins of state="joins": a spanning tree of the query graph, fixed before the query starts.
+"""The joins of state="joins": a spanning tree of the query graph, chosen before the query starts.
 
 EddyJoins (the original eddy's architecture) keep state inside binary joins, so the pairs of sources
 that are joined directly must be chosen beforehand (Avnur and Hellerstein 2000, section 2.3): equality
 edges in the order of the text until every source is connected. Equalities outside the tree are
-checked as filters. SteMs need no such choice; this mode exists to compare with it.
+checked as filters. SteMs need no such choice; STAIRs can change it in mid-query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eddies.core.expr import Call, Expr
 from eddies.core.graph import Graph
 from eddies.errors import UnsupportedError
 
-__all__ = ["JoinEdge", "JoinTree", "make_join_tree"]
+__all__ = ["JoinEdge", "JoinTree", "joined_pairs", "make_join_tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +44,31 @@ class JoinTree:
     checks: tuple[tuple[int, Expr], ...]
 
 
-def make_join_tree(graph: Graph) -> JoinTree:
-    """Choose the tree; raises `UnsupportedError` when equalities do not connect all sources."""
-    pairs: dict[tuple[int, int], list[tuple[str, str]]] = {}
-    component = list(range(len(graph.roles)))
+Pair = tuple[int, int]
+
+
+def joined_pairs(graph: Graph) -> dict[Pair, list[tuple[str, str]]]:
+    """Pairs of sources that equalities connect, with their key columns, in the order of the text."""
+    pairs: dict[Pair, list[tuple[str, str]]] = {}
     for key_class in graph.classes:
         members = sorted(key_class.column_by_source.items())
         hub, hub_column = members[0]
         for source, column in members[1:]:
             pairs.setdefault((hub, source), []).append((hub_column, column))
+    return pairs
+
+
+def make_join_tree(graph: Graph, preferred: Sequence[Pair] = ()) -> JoinTree:
+    """Choose the tree: `preferred` pairs first, then in the order of the text.
+
+    Raises `UnsupportedError` when equalities do not connect all sources.
+    """
+    pairs = joined_pairs(graph)
+    component = list(range(len(graph.roles)))
     edges: list[JoinEdge] = []
     checks = [(predicate.mask, predicate.expr) for predicate in graph.filters]
-    for (left, right), keys in pairs.items():
+    for left, right in dict.fromkeys([*preferred, *pairs]):
+        keys = pairs[left, right]
         if component[left] == component[right]:
             checks += [_equality_check(graph, left, right, key) for key in keys]
             continue

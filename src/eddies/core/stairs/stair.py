@@ -202,15 +202,21 @@ class Stair:
                 yield self._tuples(pool, pool.live_rows())
 
     def close(self) -> None:
-        """Nobody will probe this STAIR any more: every source beyond its join has ended and all its
-        rows have been routed. It forgets its tuples and takes no more in.
+        """Nobody will come to probe this STAIR any more: every source beyond its join has ended and all
+        its rows have been routed. It forgets its tuples and takes no more in; one that was a view
+        before is a view again, for whoever builds a form and begins beyond this join.
 
         Promotions lose nothing by it. They would probe here only for tuples stored on the other side,
         and of those none is looked for from a side that is still open, except at this very join.
         """
         if self.is_open:
             self.is_open = False
-            self.building = 0
+            if self._stem is not None:
+                if self._view is None or self.pools:
+                    self._history.n_demoted += 1
+                    self.show(self._stem)
+                self.building = 0
+                return
             for pool in self.pools.values():
                 pool.release()
             self.pools.clear()

@@ -50,17 +50,25 @@ class Statistics:
         self.selectivity = [0.0] * len(tree.edges)
         self.ended = [False] * len(graph.relations)
         self.streamed = [0] * len(graph.roles)  # rows that came but were not stored
+        self._n_offered = [0] * len(graph.roles)  # of these, before selections
         self._began_at = [0] * len(graph.roles)
         self._rate = [0.0] * len(graph.roles)
         self._last_look = [(0, 0)] * len(graph.roles)
         self.n_samples = 0
         self._latest: dict[int, Block] = {}  # of sources whose rows are not stored
 
+    def follow(self, other: Statistics) -> None:
+        """Go on with what `other`, of another tree over the same rows, knows of arrivals."""
+        self.ended, self.streamed, self._latest = other.ended, other.streamed, other._latest
+        self._began_at, self._rate, self._last_look = other._began_at, other._rate, other._last_look
+        self._n_offered = other._n_offered
+
     def note_streamed(self, source: int, block: Block) -> None:
         """Rows of `source` came that are not stored: they can be sampled now or never."""
         if not self.rows(source) and not self.streamed[source]:
             self.begin(source)
         self.streamed[source] += block.n_rows
+        self._n_offered[source] += block.n_offered
         self._latest[source] = block
 
     def rows(self, source: int) -> int:
@@ -95,7 +103,7 @@ class Statistics:
         if self.ended[self._graph.roles[source].relation]:
             return float(max(0, store.n_rows - self._history.routed[source]))
         n_rows = self.rows(source) + self.streamed[source]
-        expected = store.expected_rows
+        expected = store.expected_rows or self._announced(source)
         if expected > n_rows:
             return float(expected - n_rows)
         if expected:
@@ -104,6 +112,12 @@ class Statistics:
         average = n_rows / max(1, seen - self._began_at[source], n_rows)
         by_rate = FORESEEN * seen * max(self._rate[source], 0.5 * average)
         return max(1.0, min(by_rate, max(MOST * n_rows, seen / len(self._stores))))
+
+    def _announced(self, source: int) -> int:
+        """Rows expected of a source that is not stored, by the share its selections let through."""
+        if not self.streamed[source]:
+            return 0
+        return self._stores[source].offered_rows * self.streamed[source] // self._n_offered[source]
 
     def refresh(self, growth: float = 1.5) -> None:
         """Sample joins whose sides have grown by `growth` since they were sampled."""

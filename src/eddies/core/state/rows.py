@@ -79,6 +79,11 @@ class RowStore:
             column.append(block.column(name), room)
 
     @property
+    def offered_rows(self) -> int:
+        """How many rows the relation is believed to have before selections; 0 if nobody knows."""
+        return self._offered_rows
+
+    @property
     def expected_rows(self) -> int:
         """How many rows there will be if selections go on letting through the share they did."""
         return self._offered_rows * self.n_rows // max(1, self._n_offered)

@@ -9,7 +9,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move, legal_joins, may_skip_build
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import JoinEdge, make_join_tree
+from eddies.core.join_tree import JoinEdge, JoinTree, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.eddy_join import JoinStep
@@ -42,18 +42,22 @@ class JoinsMode(StateMode):
         self._stems = stems
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
-        self.tree = make_join_tree(graph)
-        self.stairs = Stairs(graph, self.tree, stems)
-        self.joins = self.stairs.joins
-        self.modules: list[Module] = [*stems, *self.joins]
-        self._show_leaves()
-        self.statistics = Statistics(graph, self.tree, stems, self.stairs.history)
-        self._sides = {id(stair): self.stairs.side(stair) for stair in self.stairs.all_stairs()}
         self._ended = [False] * len(graph.relations)
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
         self._given_out = [0] * len(graph.roles)  # the same, before the last batch
         self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
+        self._plant(make_join_tree(graph))
+
+    def _plant(self, tree: JoinTree) -> None:
+        """Make empty joins along `tree`."""
+        self.tree = tree
+        self.stairs = Stairs(self._graph, tree, self._stems)
+        self.joins = self.stairs.joins
+        self.modules: list[Module] = [*self._stems, *self.joins]
         self._closed = 0  # sources that are complete, as a mask
+        self.statistics = Statistics(self._graph, tree, self._stems, self.stairs.history)
+        self._sides = {id(stair): self.stairs.side(stair) for stair in self.stairs.all_stairs()}
+        self._show_leaves()
 
     def _show_leaves(self) -> None:
         n_joins = [0] * len(self._graph.roles)

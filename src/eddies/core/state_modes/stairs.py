@@ -15,6 +15,7 @@ view again, so at worst the state is that of SteMs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import add
 
 from eddies.core.batch import RoutedBatch
@@ -23,6 +24,7 @@ from eddies.core.constraints import Move
 from eddies.core.events import EventSink, Migrated
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
+from eddies.core.join_tree import JoinEdge, JoinTree, joined_pairs, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Step
 from eddies.core.modules.stem import SteM
@@ -33,10 +35,12 @@ from eddies.core.stairs.migration import MIGRATIONS, Migration, Outlook
 from eddies.core.stairs.plan import Forms, Planner, Routing, World
 from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
+from eddies.core.state_modes.base import Resumed
 from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["StairsMode"]
 
+_TREE_GAIN = 1.5  # how many times cheaper another spanning tree must be
 _GROWTH = 1.15  # of all rows routed, between two looks at what should be held
 
 
@@ -54,25 +58,32 @@ class StairsMode(JoinsMode):
         clock: Clock,
         events: EventSink | None = None,
     ) -> None:
-        super().__init__(graph, stems, stamps)
-        for stair in self.stairs.all_stairs():
-            self.stairs.demote_to_rows(stair)
         self._options = options
         self._clock = clock
         self._events = events
-        self._planner = Planner(self.tree, len(graph.roles))
         self.migration_policy = MIGRATIONS[options.migration]()
-        self._plans = options.policy in ("auto", "cumulative") and self._planner.is_able
         self._scratch = Scratch(min(options.batch_rows, 65_536))
+        self._tables: list[RouteTable] = []
+        self._next_look = 0
+        self._seen_when_idle = -1
+        self._gain_wanted = _TREE_GAIN
+        self.n_looks = 0
+        self.n_migrations = 0
+        self.n_trees = 0
+        super().__init__(graph, stems, stamps)
+
+    def _plant(self, tree: JoinTree) -> None:
+        super()._plant(tree)
+        for stair in self.stairs.all_stairs():
+            self.stairs.demote_to_rows(stair)
+        self._planner = Planner(tree, len(self._graph.roles))
+        self._plans = self._options.policy in ("auto", "cumulative") and self._planner.is_able
         self._held: Forms = frozenset()
         self._migration: Migration | None = None
         self._routing: Routing | None = None
         self._given: dict[int, int] = {}  # joins offered, by signature's sources
-        self._tables: list[RouteTable] = []
-        self._next_look = 0
         self._n_demoted = 0
-        self.n_looks = 0
-        self.n_migrations = 0
+        self.n_trees += 1
 
     # Where tuples go
 
@@ -128,7 +139,9 @@ class StairsMode(JoinsMode):
     def at_safe_point(self) -> None:
         self._close()
         self._share_memory()
-        if self._migration is not None:
+        if self._is_over():
+            self._migration = None  # whatever was not built yet, nobody will need it
+        elif self._migration is not None:
             self._go_on_moving()
         elif self._planner.is_able and self._is_time_to_look():
             self._look()
@@ -136,9 +149,11 @@ class StairsMode(JoinsMode):
     def _is_time_to_look(self) -> bool:
         if self._routing is not None and self._n_seen() < self._next_look:
             return False
-        if not self._has_begun() or not self._is_probed_by_any():
-            return False
-        return not all(self._ended) or self.stairs.history.routed != self._taken
+        return self._has_begun() and self._is_probed_by_any()
+
+    def _is_over(self) -> bool:
+        """Whether every row that is stored has been routed and no more will be."""
+        return all(self._ended) and self.stairs.history.routed == self._taken
 
     def _has_begun(self) -> bool:
         """Whether rows of every source have come: before, nothing can come of any."""
@@ -203,7 +218,15 @@ class StairsMode(JoinsMode):
         """Estimate, decide, and begin to move if something should be held elsewhere."""
         self._forget_demoted()
         outlook = self._outlook()
-        target = self.migration_policy.decide(outlook)
+        better = self._better_tree(outlook)
+        if better is not None:
+            self._replant(better)
+            outlook = self._outlook()
+        self._move_to(self.migration_policy.decide(outlook), outlook)
+
+    def _move_to(self, wanted: Forms, outlook: Outlook) -> None:
+        """Begin to hold what is wanted, except where nobody would find it."""
+        target = frozenset(f for f in wanted if self.stairs.stair(f.source, f.join).is_open)
         if target != self._held:
             self._migration = Migration(self.stairs, self._planner, self._held, target, outlook.now)
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
@@ -247,6 +270,88 @@ class StairsMode(JoinsMode):
         self._given.clear()
         for table in self._tables:
             table.forget()
+
+    # Another spanning tree
+
+    def _better_tree(self, outlook: Outlook) -> JoinTree | None:
+        """For a cyclic query: the tree of the most selective joins, if it is clearly cheaper.
+
+        What closes a cycle is only checked on matches, so the joins of the tree should be those that
+        match least. Each change must gain more than the last: trees that compete are left alone.
+        """
+        pairs = joined_pairs(self._graph)
+        if len(pairs) <= len(self.tree.edges):
+            return None
+        rows = outlook.now.rows
+        fan_out: dict[tuple[int, int], float] = {}
+        for (left, right), keys in pairs.items():
+            edge = JoinEdge(-1, left, right, tuple(keys), "")
+            fan_out[left, right] = self.statistics.sampled(edge) * max(rows[left], rows[right])
+        tree = make_join_tree(self._graph, sorted(pairs, key=lambda pair: fan_out[pair]))
+        if {(e.left, e.right) for e in tree.edges} == {(e.left, e.right) for e in self.tree.edges}:
+            return None
+        planner = Planner(tree, len(self._graph.roles))
+        if not planner.is_able:
+            return None
+        selectivity = [
+            fan_out[e.left, e.right] / max(1.0, rows[e.left], rows[e.right]) for e in tree.edges
+        ]
+        now = World(rows, selectivity, tree)
+        other = Outlook(planner, now, outlook.to_come, selectivity, frozenset(), outlook.ended)
+        kept = outlook.cost(outlook.held, outlook.moments())
+        if other.cost(frozenset(), other.moments()) * self._gain_wanted > kept:
+            return None
+        self._gain_wanted *= 1.5
+        return tree
+
+    def _replant(self, tree: JoinTree) -> None:
+        """Go on along another spanning tree: the state as if it had always been in use.
+
+        Rows are in SteMs whatever the tree. STAIRs of the new tree begin as views of them, which is a
+        right state at any point of stasis; what is worth keeping is built as usual.
+        """
+        old, statistics = self.stairs, self.statistics
+        for stair in old.all_stairs():
+            stair.release()
+        self._plant(tree)
+        self.stairs.history.routed = old.history.routed
+        self.stairs.n_handled = old.n_handled + old.n_stored
+        self.statistics.follow(statistics)
+        self._close()
+        for table in self._tables:
+            table.forget()
+
+    # A late source
+
+    def resume(self) -> Resumed | None:
+        """Nothing waits. If nothing has come either since the last call, the sources are late: there is
+        time to build what they will need (query scrambling).
+        """
+        seen = self._n_seen()
+        if seen != self._seen_when_idle:
+            self._seen_when_idle = seen
+        elif self._migration is not None:
+            self._go_on_moving()
+        elif self._planner.is_able and not self._has_begun() and not self._is_over():
+            self._scramble()
+        return None
+
+    def _scramble(self) -> None:
+        """Hold what the policy would if the sources that are late came now; they are taken to have as
+        many rows as others on average, and to match one row each.
+        """
+        if self._held or not any(self._taken):
+            return
+        late = {s for s, n in enumerate(map(max, self._taken, self.statistics.streamed)) if not n}
+        outlook = self._outlook()
+        mean = sum(outlook.now.rows) / (len(outlook.now.rows) - len(late))
+        to_come = [mean if s in late else 0.0 for s in range(len(outlook.to_come))]
+        rows = [1.0 if s in late else n for s, n in enumerate(outlook.now.rows)]
+        now = World(rows, outlook.selectivity, self.tree)
+        wanted = replace(outlook, now=now, to_come=to_come)
+        forms = self.migration_policy.decide(wanted)
+        without_late = frozenset(f for f in forms if not any(f.mask >> s & 1 for s in late))
+        self._move_to(without_late, wanted)
 
     # Memory
 

@@ -1,0 +1,220 @@
+"""state="stairs" and "auto": what is held, when, within which memory, and who decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eddies.core.eddy import Eddy
+from eddies.core.events import Migrated
+from eddies.core.options import Options
+from eddies.core.stairs.plan import Form, Planner, World
+from eddies.core.stairs.regions import Leaf, Split, choices, learn
+from eddies.core.stairs.statistics import matches
+from eddies.core.state_modes.auto import AutoMode
+from eddies.core.state_modes.stairs import StairsMode
+from eddies.core.state_modes.stems import StemsMode
+from eddies.errors import OptionError
+from tests.support.small import Recorder, batches, drained, make_query
+from tests.support.stairs import stairs_of
+
+R, S, T = 1, 2, 4
+
+
+def tables(n: int = 4000, seed: int = 0) -> dict[str, pa.Table]:
+    """R joins S ten times over; few S rows have a partner in T."""
+    rng = np.random.default_rng(seed)
+    return {
+        "R": pa.table({"a": rng.integers(0, n // 10, n)}),
+        "S": pa.table({"a": rng.integers(0, n // 10, n), "b": rng.integers(0, 20 * n, n)}),
+        "T": pa.table({"b": rng.integers(0, 20 * n, n)}),
+    }
+
+
+def start(options: Options, data: dict[str, pa.Table], **settings) -> Eddy:
+    return Eddy(make_query(data, ["R.a = S.a", "S.b = T.b"]), options, **settings)
+
+
+def feed(eddy: Eddy, data: dict[str, pa.Table], names: str, rows: int = 500) -> list[pa.Table]:
+    """Push the named relations in turns and poll after every batch."""
+    waiting = {name: batches(data[name], rows) for name in names}
+    found = []
+    while any(waiting.values()):
+        for name, pieces in waiting.items():
+            if pieces:
+                eddy.push(name, pieces.pop(0))
+                found.append(drained(eddy))
+    return found
+
+
+def finished(eddy: Eddy, names: str) -> pa.Table:
+    for name in names:
+        eddy.end(name)
+    rest = drained(eddy)
+    assert eddy.is_done
+    return rest
+
+
+def n_rows(found: list[pa.Table]) -> int:
+    return sum(table.num_rows for table in found)
+
+
+def test_a_migration_is_named_in_an_event():
+    data, recorder = tables(), Recorder()
+    eddy = start(Options(state="stairs"), data, events=recorder)
+    feed(eddy, data, "RST")
+    finished(eddy, "RST")
+    (event,) = recorder.of(Migrated)
+    assert event.forms == "S.a=S⋈T"
+
+
+def test_a_stair_holds_what_it_says():
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST")
+    assert isinstance(eddy.mode, StairsMode)
+    (held,) = eddy.mode._held
+    assert held == Form(1, 0, S | T)
+    stair = stairs_of(eddy).stair(1, 0)
+    n_joined = matches(
+        data["S"]["b"].to_numpy().astype(np.uint64), data["T"]["b"].to_numpy().astype(np.uint64)
+    ).sum()
+    assert stair.n_live == n_joined
+
+
+def test_no_migration_when_little_is_to_come():
+    """The host said how many rows there are, and almost all have come when the last source begins."""
+    data, recorder = tables(), Recorder()
+    sizes = {"R": 2, "S": 4000, "T": 4000}
+    eddy = start(Options(state="stairs"), data, events=recorder, expected_rows=sizes)
+    few = data | {"R": data["R"].slice(0, 2)}
+    feed(eddy, few, "ST")
+    eddy.end("S")
+    eddy.end("T")
+    feed(eddy, few, "R")
+    finished(eddy, "R")
+    assert not recorder.of(Migrated)
+
+
+def test_waiting_tuples_are_promoted_while_a_source_is_late():
+    """Query scrambling: polls without news build S⋈T before R begins."""
+    data, recorder = tables(), Recorder()
+    eddy = start(Options(state="stairs"), data, events=recorder)
+    feed(eddy, data, "ST")
+    assert not recorder.of(Migrated)
+    for _ in range(3):
+        assert eddy.poll() is None
+    (event,) = recorder.of(Migrated)
+    assert event.forms == "S.a=S⋈T"
+    found = feed(eddy, data, "R")
+    found.append(finished(eddy, "RST"))
+    alone = start(Options(state="stems"), data)
+    expected = feed(alone, data, "STR")
+    expected.append(finished(alone, "RST"))
+    assert n_rows(found) == n_rows(expected)
+
+
+@pytest.mark.parametrize("extra", [0, 20_000, 200_000, 100_000_000])
+def test_intermediates_stay_within_the_budget(extra):
+    """With no room beyond the rows, memory is that of SteMs; with some, it is never exceeded."""
+    n = 20_000
+    rng = np.random.default_rng(1)
+    data = {
+        "R": pa.table({"a": rng.integers(0, n // 20, n)}),
+        "S": pa.table({"a": rng.integers(0, n // 20, n), "b": rng.integers(0, n, n)}),
+        "T": pa.table({"b": rng.integers(0, n, n)}),
+    }
+    plain = start(Options(state="stairs", migration="never"), data)
+    feed(plain, data, "RST", 2000)
+    rows = sum(plain.memory().values())
+    budget = rows * 3 // 2 + extra
+    eddy = start(Options(state="stairs", migration="greedy", memory=budget), data)
+    waiting = {name: batches(data[name], 2000) for name in "RST"}
+    most = 0
+    while any(waiting.values()):
+        for name, pieces in waiting.items():
+            eddy.push(name, pieces.pop(0))
+            drained(eddy)
+            most = max(most, sum(join.n_bytes for join in eddy.mode.joins))
+            assert sum(eddy.memory().values()) <= budget
+    assert most <= max(0, budget - rows)
+    held = sum(join.n_bytes for join in eddy.mode.joins)
+    assert (held > 0) == (extra == 100_000_000)
+    assert extra or held == 0, "the footprint of SteMs"
+    finished(eddy, "RST")
+
+
+def test_auto_begins_with_stems_and_keeps_them_for_a_star_that_streams():
+    rng = np.random.default_rng(0)
+    n = 2000
+    data = {
+        "f": pa.table({"x": rng.integers(0, 50, n), "y": rng.integers(0, 50, n)}),
+        "d": pa.table({"x": np.arange(50)}),
+        "e": pa.table({"y": np.arange(50)}),
+    }
+    eddy = Eddy(make_query(data, ["f.x = d.x", "f.y = e.y"]))
+    assert isinstance(eddy.mode, AutoMode)
+    for name in ("d", "e", "f"):
+        for batch in batches(data[name], 100):
+            eddy.push(name, batch)
+            drained(eddy)
+        eddy.end(name)
+    drained(eddy)
+    assert eddy.mode.stairs is None
+    assert eddy.progress().sources[0].n_stored == 0
+
+
+def test_auto_turns_to_stairs_when_sources_arrive_in_turns():
+    data = tables()
+    eddy = start(Options(), data)
+    found = feed(eddy, data, "RST")
+    assert isinstance(eddy.mode, AutoMode)
+    assert eddy.mode.stairs is not None
+    assert eddy.mode.stairs._held
+    found.append(finished(eddy, "RST"))
+    alone = start(Options(state="stems"), data)
+    expected = [*feed(alone, data, "RST"), finished(alone, "RST")]
+    assert n_rows(found) == n_rows(expected)
+
+
+@pytest.mark.parametrize("options", [Options(threads=2), Options(policy="lottery")])
+def test_auto_is_stems_where_stairs_cannot_serve(options):
+    assert isinstance(start(options, tables(10)).mode, StemsMode)
+
+
+def test_unknown_migration_is_refused():
+    with pytest.raises(OptionError, match="unknown migration 'eager'"):
+        Options(migration="eager")
+
+
+def test_forms_of_the_best_tree():
+    data = tables(10)
+    tree = stairs_of(start(Options(state="joins"), data)).tree
+    planner = Planner(tree, 3)
+    assert planner.best_tree({R | S: 5.0, S | T: 1.0}) == {Form(1, 0, S | T)}
+    assert planner.best_tree({R | S: 1.0, S | T: 5.0}) == {Form(1, 1, R | S)}
+    world = World([100.0, 100.0, 100.0], [0.1, 0.001], tree)
+    rows_only = planner.routing(frozenset(), world)
+    assert rows_only.join(S) == 1  # T first: it matches less
+    held = planner.routing(frozenset({Form(1, 0, S | T)}), world)
+    assert held.cost(R) < rows_only.cost(R)
+    assert held.join(S | T) == 0  # where the form is held
+
+
+def test_regions_are_told_by_the_value_that_separates_them():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 100, 600)
+    noise = rng.integers(0, 100, 600)
+    costs = np.where((kind < 40)[:, None], [[5.0, 0.0]], [[0.0, 5.0]])
+    regions = learn({"noise": noise, "kind": kind}, costs)
+    assert isinstance(regions, Split)
+    assert (regions.name, regions.left, regions.right) == ("kind", Leaf(1), Leaf(0))
+    chosen = choices(regions, {"noise": noise, "kind": kind}, 600)
+    assert costs[np.arange(600), chosen].sum() == 0
+
+
+def test_without_parts_there_is_one_leaf():
+    rng = np.random.default_rng(0)
+    costs = np.ones((600, 2)) * [1.0, 3.0]
+    assert learn({"x": rng.integers(0, 9, 600)}, costs) == Leaf(0)
