@@ -20,6 +20,7 @@ from eddies.core.events import (
     MirrorDiffers,
     ScanFailed,
 )
+from eddies.core.options import Options
 from eddies.errors import OptionError, SourceError, UnreachableError
 from eddies.experiments.access_cases import Asked, index_on
 from eddies.hosts import local
@@ -225,6 +226,40 @@ def test_genuine_duplicates_survive_competing_scans():
     run = two_scans(users, users.take(pa.array(range(len(users) - 1, -1, -1))), ())
     wanted = Oracle().answer(TEXT, {"orders": ORDERS, "users": users})
     assert_same_bag(run.table(), wanted.rename_columns(["orders_id", "users_name"]))
+
+
+def test_partial_rows_are_told_while_a_source_stalls():
+    """Orders and lands are joined while users stall; then everything is exact."""
+    clock = VirtualClock()
+    lands = pa.table({"order": pa.array(range(200)), "land": ["PE"] * 200})
+    tables = {**TABLES, "lands": lands}
+    on = ["orders.user = users.uid", "orders.id = lands.order"]
+    query = make_query(tables, on, output=["orders.id", "lands.land", "users.name"])
+    told: list[tuple[int, pa.RecordBatch]] = []
+    run = AccessRun(
+        query,
+        {},
+        Options(partial=True),
+        clock=clock,
+        lookups=VirtualLookups(clock, lambda request: Fate(0.0)),
+        access={name: Access() for name in tables},
+        scans={
+            "orders": {"scan": Simulated(ORDERS)},
+            "lands": {"scan": Simulated(lands, rows_per_s=100)},
+            "users": {"scan": Simulated(USERS, delay_s=60)},
+        },
+        on_partial=lambda rows: told.append((clock.now_ns(), rows)),
+        partial_after_s=5.0,
+    )
+    found = run.table()
+    assert found.num_rows == expected().num_rows
+    assert sum(rows.num_rows for _, rows in told) == 200
+    assert all(5e9 <= moment < 60e9 for moment, _ in told)
+    rows = told[0][1].to_pydict()
+    assert set(rows["users_name"]) == {None}
+    assert set(rows["missing"]) == {"users"}
+    with pytest.raises(OptionError, match="partial=True"):
+        AccessRun(query, tables, on_partial=print)
 
 
 def probes(n_rows: int, n_keys: int) -> tuple[pa.Table, pa.Table]:

@@ -24,9 +24,10 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import EventSink
 from eddies.core.expr import Expr
 from eddies.core.options import Options
+from eddies.core.partial import PartialAnswer
 from eddies.core.policies.base import RoutingPolicy
 from eddies.core.query import Query
-from eddies.errors import SourceError
+from eddies.errors import OptionError, SourceError
 from eddies.hosts.lookups import ThreadLookups
 from eddies.hosts.scans import Racer, ScanRace, ThreadedScan
 from eddies.sources.arrivals import Arrivals, arrivals_of
@@ -37,6 +38,7 @@ from eddies.sources.source import Source, is_source
 __all__ = ["AccessRun", "has_access_methods"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
+DEFAULT_PARTIAL_AFTER_S = 2.0
 
 
 def has_access_methods(table: object) -> TypeGuard[Source]:
@@ -46,6 +48,9 @@ def has_access_methods(table: object) -> TypeGuard[Source]:
 
 class AccessRun:
     """One query under way, to be iterated once. `eddy` may be inspected at any time.
+
+    While one source delivers nothing for `partial_after_s`, `on_partial` gets what is known without it
+    (see `eddies.core.partial`): batches with NULL for its columns and its name in the column `missing`.
 
     `access` and `scans` are for simulations: access methods by relation, and for each of their scans
     the arrivals, instead of sources.
@@ -65,6 +70,8 @@ class AccessRun:
         scans: Mapping[str, Mapping[str, Arrivals]] | None = None,
         expected_rows: Mapping[str, int] | None = None,
         stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
+        on_partial: Callable[[pa.RecordBatch], None] | None = None,
+        partial_after_s: float = DEFAULT_PARTIAL_AFTER_S,
         **settings: Any,
     ) -> None:
         self._clock = clock or RealClock()
@@ -73,6 +80,11 @@ class AccessRun:
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._is_read = False
         self.on_wait: Callable[[], None] | None = None  # called when there is nothing else to do
+        if on_partial is not None and not self._options.partial:
+            raise OptionError("on_partial needs Options(partial=True): rows must be stored")
+        self._on_partial = on_partial
+        self._partial_after_ns = int(partial_after_s * 1e9)
+        self._partials: dict[str, PartialAnswer] = {}
         self._lookups = lookups or ThreadLookups(self._clock)
         self._access: dict[str, Access] = dict(access or {})
         self._races: dict[str, ScanRace] = {}
@@ -152,6 +164,8 @@ class AccessRun:
                 for racer in race.racers:
                     if isinstance(racer.arrivals, ThreadedScan):
                         racer.arrivals.close()
+            for partial in self._partials.values():
+                partial.close()
             self.eddy.close()
 
     def table(self) -> pa.Table:
@@ -177,7 +191,25 @@ class AccessRun:
             else:
                 if self.on_wait is not None:
                     self.on_wait()
+                if self._on_partial is not None:
+                    self._tell_partial(open_)
                 self._wait(open_)
+
+    def _tell_partial(self, open_: Mapping[str, ScanRace]) -> None:
+        """What is known without a source that has been silent for long, if there is just one."""
+        assert self._on_partial is not None
+        silent = [name for name, race in open_.items() if self._is_silent(race)]
+        if len(silent) != 1:
+            return
+        (name,) = silent
+        if name not in self._partials:
+            self._partials[name] = PartialAnswer(self.eddy, name)
+        while (rows := self._partials[name].poll()) is not None:
+            self._on_partial(rows)
+
+    def _is_silent(self, race: ScanRace) -> bool:
+        last_ns = max(racer.last_ns for racer in race.racers)
+        return self._clock.now_ns() - last_ns >= self._partial_after_ns
 
     def _deliver(self, race: ScanRace) -> bool:
         """Push what one scan of a relation has, or its end; False if there is nothing yet."""
@@ -223,6 +255,8 @@ class AccessRun:
             moment_ns = dispatcher.next_moment_ns()
             moments += [] if moment_ns is None else [moment_ns]
         else:
+            if self._on_partial is not None:
+                moments += self._silences(open_, now_ns)
             stalled_ns = self._moved_ns + self._stall_timeout_ns
             if now_ns >= stalled_ns:
                 self._give_up(open_)
@@ -230,6 +264,14 @@ class AccessRun:
         if n_before:
             self._moved_ns = now_ns  # look-ups have timeouts of their own
         self._lookups.wait(min(moments))
+
+    def _silences(self, open_: Mapping[str, ScanRace], now_ns: int) -> list[int]:
+        """When sources that have not been silent for long will have been."""
+        ends = [
+            max(racer.last_ns for racer in race.racers) + self._partial_after_ns
+            for race in open_.values()
+        ]
+        return [moment for moment in ends if moment > now_ns]
 
     def _give_up(self, open_: Mapping[str, ScanRace]) -> None:
         late = ", ".join(sorted(open_))
