@@ -38,8 +38,10 @@ def _curve(name: str, outcome: Outcome, most: int) -> Series:
     points = [
         (count, moment)
         for count, moment in zip(outcome.counts[::step], outcome.moments[::step], strict=True)
-        if count <= most
+        if count < most
     ]
+    if outcome.counts[-1] >= most:
+        points.append((most, outcome.time_to(most)))
     dashed = name == PRINTED
     return Series(name, [float(c) for c, _ in points], [m for _, m in points], dashed)
 

@@ -32,6 +32,7 @@ EXPERIMENT_MODULES = (
     "eddies.experiments.competition",
     "eddies.experiments.early_results",
     "eddies.experiments.early_results_states",
+    "eddies.experiments.early_results_real",
     "eddies.experiments.stairs_tpch",
     "eddies.experiments.stairs_random",
     "eddies.experiments.stairs_regions",

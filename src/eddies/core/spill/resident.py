@@ -96,4 +96,4 @@ class Resident:
         indexed = stem.n_index_bytes
         if self.flushed.keys:
             indexed = max(indexed, stem.n_hash_indexes * index_bytes(n_rows), index_bytes(n_rows))
-        return stem.store.n_bytes + indexed + self._kept.nbytes + self.flushed.n_bytes
+        return stem.store.n_bytes + indexed + self._kept.nbytes

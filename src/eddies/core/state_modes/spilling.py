@@ -65,8 +65,8 @@ from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select
 __all__ = ["SpillingStems", "batch_rows_within"]
 
 _ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few hundredths of it
-_FEWEST_BATCH_ROWS = 64
-_PENDING_SHARE = 8  # of the budget: one part in so many for waiting tuples, ...
+_FEWEST_BATCH_ROWS = 1024
+_PENDING_SHARE = 16  # of the budget: one part in so many for waiting tuples, ...
 _FILTER_SHARE = 8  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
@@ -188,8 +188,8 @@ class SpillingStems(StateMode):
         self._has_ended[relation] = True
 
     def at_safe_point(self) -> None:
-        if self.n_bytes_ahead > self._budget - self._reserved:
-            self._flush(self._budget - self._reserved, self._flush_bytes)
+        if self.needs_safe_point:
+            self._flush(self._allowed_bytes, self._flush_bytes)
 
     def resume(self) -> Resumed | None:
         if not (self.is_silent or all(self._has_ended)):
@@ -223,18 +223,22 @@ class SpillingStems(StateMode):
 
     @property
     def needs_safe_point(self) -> bool:
-        return self.n_bytes_ahead > self._budget - self._reserved
+        return self.n_bytes_ahead > self._allowed_bytes
 
     @property
-    def _reserved(self) -> int:
-        """Of the budget, for waiting tuples and for batches on their way."""
-        return self._budget // 16 if self.n_flushes == 0 else self._budget // _PENDING_SHARE
+    def _allowed_bytes(self) -> int:
+        """What rows and indexes may take: the budget less what else there is, but a quarter of it at
+        least. (What is known of files cannot be flushed. It is much only where the budget is tiny.)
+        """
+        share = 16 if self.n_flushes == 0 else _PENDING_SHARE
+        files = sum(resident.flushed.n_bytes for resident in self.residents)
+        others = self._budget // share + files + self._table.n_bytes + self._chunk_bytes
+        return max(self._budget // 4, self._budget - others)
 
     @property
     def n_bytes_ahead(self) -> int:
-        """Memory the state takes, with the indexes that the next probes may make."""
-        state = sum(resident.n_bytes_ahead for resident in self.residents)
-        return self._table.n_bytes + state + self._chunk_bytes
+        """Memory that rows take, with the indexes that the next probes may make."""
+        return sum(resident.n_bytes_ahead for resident in self.residents)
 
     @property
     def n_waiting_bytes(self) -> int:
@@ -242,8 +246,8 @@ class SpillingStems(StateMode):
         return self._pending.n_bytes + self._table.n_bytes
 
     def _flush(self, allowed: int, at_least: int) -> None:
-        """Write partitions to disk until the state takes at most `allowed` bytes, and by one flush at
-        least `at_least` fewer than now.
+        """Write partitions to disk until rows take at most `allowed` bytes, and by one flush at least
+        `at_least` fewer than now.
         """
         allowed = min(allowed, max(0, self.n_bytes_ahead - at_least))
         while (excess := self.n_bytes_ahead - allowed) > 0:
