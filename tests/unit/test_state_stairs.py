@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eddies.core.clock import VirtualClock
 from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
 from eddies.core.options import Options
@@ -98,13 +99,14 @@ def test_no_migration_when_little_is_to_come():
 
 
 def test_waiting_tuples_are_promoted_while_a_source_is_late():
-    """Query scrambling: polls without news build S⋈T before R begins."""
-    data, recorder = tables(), Recorder()
-    eddy = start(Options(state="stairs"), data, events=recorder)
+    """Query scrambling: after a second without news, a poll builds S⋈T before R begins."""
+    data, recorder, clock = tables(), Recorder(), VirtualClock()
+    eddy = start(Options(state="stairs"), data, events=recorder, clock=clock)
     feed(eddy, data, "ST")
-    assert not recorder.of(Migrated)
-    for _ in range(3):
-        assert eddy.poll() is None
+    assert eddy.poll() is None
+    assert not recorder.of(Migrated), "not late yet"
+    clock.advance_ns(10**9)
+    assert eddy.poll() is None
     (event,) = recorder.of(Migrated)
     assert event.forms == "S.a=S⋈T"
     found = feed(eddy, data, "R")

@@ -41,6 +41,7 @@ from eddies.core.state_modes.joins import JoinsMode
 __all__ = ["StairsMode"]
 
 _TREE_GAIN = 1.5  # how many times cheaper another spanning tree must be
+_LATE_NS = 50_000_000  # without a row from anybody: then there is time for work nobody asked for
 _GROWTH = 1.15  # of all rows routed, between two looks at what should be held
 
 
@@ -66,6 +67,7 @@ class StairsMode(JoinsMode):
         self._tables: list[RouteTable] = []
         self._next_look = 0
         self._seen_when_idle = -1
+        self._idle_since_ns = 0
         self._gain_wanted = _TREE_GAIN
         self.n_looks = 0
         self.n_migrations = 0
@@ -324,15 +326,17 @@ class StairsMode(JoinsMode):
     # A late source
 
     def resume(self) -> Resumed | None:
-        """Nothing waits. If nothing has come either since the last call, the sources are late: there is
-        time to build what they will need (query scrambling).
+        """Nothing waits. If nothing has come either for a while, the sources are late: there is time to
+        build what they will need (query scrambling).
         """
-        seen = self._n_seen()
+        seen, now = self._n_seen(), self._clock.now_ns()
         if seen != self._seen_when_idle:
-            self._seen_when_idle = seen
+            self._seen_when_idle, self._idle_since_ns = seen, now
+        elif now - self._idle_since_ns < _LATE_NS or self._is_over():
+            pass
         elif self._migration is not None:
             self._go_on_moving()
-        elif self._planner.is_able and not self._has_begun() and not self._is_over():
+        elif self._planner.is_able and not self._has_begun():
             self._scramble()
         return None
 
