@@ -1,8 +1,8 @@
 """Random queries over random access methods, run in random interleavings (SteMs, theorems 1 and 2).
 
 Chains, stars, triangles, four-cycles; sources with scans, mirrors, indexes, or indexes only; declared
-keys, self-joins and constants; look-ups that are late, fail or never come back; scans that die; random
-legal routing. Everything follows from a seed.
+keys, self-joins and constants; look-ups that are late, fail or never come back; scans that die; users
+who change their mind; every kind of SteM; random legal routing. Everything follows from a seed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eddies.core.access import Access, IndexAccess, LookupRequest
 from eddies.core.clock import VirtualClock
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Call, Column, Literal
-from eddies.core.options import Options
+from eddies.core.options import Options, StemName
 from eddies.core.query import Equality, Output, Query, Selection, Source
 from eddies.errors import SourceError, UnreachableError
 from eddies.hosts.lookups import Fate, VirtualLookups
@@ -42,6 +42,7 @@ SHAPES = {
     "triangle": ("r.a = s.a", "s.b = t.b", "t.c = r.c"),
     "four-cycle": ("r.a = s.a", "s.b = t.b", "t.c = u.c", "u.d = r.d"),
 }
+_STEMS: tuple[StemName, ...] = ("hash", "hash", "hash", "list", "grace", "hybrid", "sort")
 _NULL_SHARE = 0.05
 _LONGEST_S = 0.45  # of a look-up that is answered; the shortest timeout is 0.5 s
 
@@ -209,12 +210,14 @@ def drive_access(
     *,
     fail_share: float = 0.0,
     lost_share: float = 0.0,
+    change_share: float = 0.0,
     dying: frozenset[tuple[str, str]] = frozenset(),
     **settings: Any,
 ) -> pa.Table:
     """The answer of an eddy whose scans and look-ups come in a random interleaving.
 
-    A share of look-ups fails, another is never answered; scans in `dying` fail half-way.
+    A share of look-ups fails, another is never answered; scans in `dying` fail half-way. In a share
+    of the moments the user changes what is preferred.
     """
     clock = VirtualClock()
 
@@ -237,6 +240,8 @@ def drive_access(
     poll_share = rng.choice((0.1, 0.5, 0.9))
     found: list[pa.RecordBatch] = []
     while not eddy.is_done:
+        if rng.random() < change_share:
+            eddy.prefer(_random_preference(case, rng))
         if waiting and rng.random() > poll_share:
             name, scan = rng.choice(list(waiting))
             if waiting[name, scan]:
@@ -259,11 +264,23 @@ def drive_access(
     return pa.Table.from_batches(found, schema=eddy.output.schema)
 
 
+def _random_preference(case: Case, rng: random.Random) -> Call | None:
+    if rng.random() < 0.2:
+        return None
+    column = Column(rng.choice(list(case.roles)), "id")
+    return Call("lt", (column, Literal(rng.randrange(20), pa.int64())))
+
+
 def run_case(seed: int, **settings: Any) -> tuple[Case, pa.Table] | None:
     """One random case and what an eddy answers; None if a source cannot be reached."""
     rng = random.Random(seed)
     case = random_case(rng)
-    options = Options(policy="random", batch_rows=rng.choice((1, 3, 1000)), seed=seed)
+    options = Options(
+        policy=rng.choice(("random", "random", "auto", "online")),
+        stem=rng.choice(_STEMS),
+        batch_rows=rng.choice((1, 3, 1000)),
+        seed=seed,
+    )
     doomed = [name for name, m in case.access.items() if m.indexes and rng.random() < 0.1]
     dying = frozenset(
         (name, scan)
@@ -277,6 +294,7 @@ def run_case(seed: int, **settings: Any) -> tuple[Case, pa.Table] | None:
             case,
             rng,
             options,
+            change_share=rng.choice((0.0, 0.05)),
             fail_share=failures,
             lost_share=failures / 3,
             dying=dying,
