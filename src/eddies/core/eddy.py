@@ -255,6 +255,7 @@ class Eddy:
             raise SourceError(f"source {source!r} failed: {reason}")
         if not self.access.lose_scan(relation, scan, reason):
             self._ended[relation] = True
+            self.mode.end(relation)
             self._skips_build = self.mode.skips_build(self._ended)
 
     def prefer(self, predicate: Expr | None) -> None:
