@@ -240,7 +240,7 @@ def drive_access(
     poll_share = rng.choice((0.1, 0.5, 0.9))
     found: list[pa.RecordBatch] = []
     while not eddy.is_done:
-        if rng.random() < change_share:
+        if change_share and rng.random() < change_share:
             eddy.prefer(_random_preference(case, rng))
         if waiting and rng.random() > poll_share:
             name, scan = rng.choice(list(waiting))
