@@ -24,6 +24,7 @@ class Fickle:
     """Wants the forms of a random tree, or a part of it, each time it is asked."""
 
     rng = random.Random(0)
+    growth = 1.0
 
     def decide(self, outlook):
         rng = self.rng
@@ -35,7 +36,8 @@ class Fickle:
 @pytest.fixture
 def restless(monkeypatch):
     """Looks at every safe point, and moves three rows a stage."""
-    monkeypatch.setattr(mode, "_GROWTH", 1.0)
+    for policy in (migration.CostAware, migration.Greedy):
+        monkeypatch.setattr(policy, "growth", 1.0)
     monkeypatch.setattr(migration.Migration.stage, "__defaults__", (3,))
     monkeypatch.setitem(migration.MIGRATIONS, "never", Fickle)
     moved = []

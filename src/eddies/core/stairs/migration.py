@@ -68,13 +68,20 @@ class Outlook:
 
 
 class MigrationPolicy(Protocol):
-    """Decides what STAIRs should hold. Must give nested or disjoint forms."""
+    """Decides what STAIRs should hold. Must give nested or disjoint forms.
+
+    It is asked again when the rows seen have grown by the factor `growth`.
+    """
+
+    growth: float
 
     def decide(self, outlook: Outlook) -> Forms: ...
 
 
 class Never:
     """Nothing but rows is kept: SteMs."""
+
+    growth = 1.5
 
     def decide(self, outlook: Outlook) -> Forms:
         return _NOTHING
@@ -85,6 +92,8 @@ class Greedy:
 
     Worst case: it thrashes when estimates fluctuate, and moves everything just before the end.
     """
+
+    growth = 1.02
 
     def decide(self, outlook: Outlook) -> Forms:
         weight = {mask: outlook.now.size(mask) for mask in outlook.planner.sets()}
@@ -103,6 +112,7 @@ class CostAware:
     """
 
     MARGIN = 0.03
+    growth = 1.15
 
     def __init__(self) -> None:
         self._dropped: dict[int, int] = {}  # how often a form over these sources was given up

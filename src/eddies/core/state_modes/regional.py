@@ -35,16 +35,17 @@ from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.stairs.plan import World
 from eddies.core.stairs.regions import ARRIVAL, Leaf, Regions, choices, describe, learn
-from eddies.core.stairs.statistics import STORED_ROWS, matches
+from eddies.core.stairs.statistics import matches
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["RegionalMode"]
 
-_SAMPLE_ROWS = 1024  # of which half are among the latest
-_GROWTH = 1.04  # of the rows seen between two lessons
+_SAMPLE_ROWS = 512  # of which half are among the latest
+_GROWTH = 1.06  # of the rows seen between two lessons
 _LATEST = 2048
+_HELD_ROWS = 4096  # sampled of the other side of a join
 _FEWEST_MOVED = 64
 _PATIENCE = 2.0  # of the rows seen between two moves: whoever moves often was wrong often
 
@@ -134,8 +135,8 @@ class RegionalMode(JoinsMode):
         if not n_held:
             return np.zeros(rows.shape[0])
         held_rows = np.arange(n_held, dtype=np.int32)
-        if n_held > STORED_ROWS:
-            held_rows = self._rng.integers(0, n_held, STORED_ROWS, dtype=np.int32)
+        if n_held > _HELD_ROWS:
+            held_rows = self._rng.integers(0, n_held, _HELD_ROWS, dtype=np.int32)
         held = self.statistics.words_of(edge, other, held_rows)
         words = self.statistics.words_of(edge, chooser.source, rows)
         if words.shape[0] != rows.shape[0]:

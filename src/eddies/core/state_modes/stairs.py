@@ -42,7 +42,6 @@ __all__ = ["StairsMode"]
 
 _TREE_GAIN = 1.5  # how many times cheaper another spanning tree must be
 _LATE_NS = 50_000_000  # without a row from anybody: then there is time for work nobody asked for
-_GROWTH = 1.15  # of all rows routed, between two looks at what should be held
 
 
 class StairsMode(JoinsMode):
@@ -178,7 +177,7 @@ class StairsMode(JoinsMode):
 
     def _outlook(self) -> Outlook:
         """Estimates of this moment."""
-        self._next_look = int(self._n_seen() * _GROWTH) + 1
+        self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
         self.n_looks += 1
         statistics = self.statistics
         statistics.refresh()
@@ -204,7 +203,7 @@ class StairsMode(JoinsMode):
         if not self._has_begun():
             return False
         if not self._is_probed_by_any():
-            self._next_look = int(self._n_seen() * _GROWTH) + 1
+            self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
             return False
         return bool(self.migration_policy.decide(self._outlook()))
 
