@@ -67,6 +67,7 @@ __all__ = ["SpillingStems", "batch_rows_within"]
 _ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few hundredths of it
 _FEWEST_BATCH_ROWS = 1024
 _PENDING_SHARE = 16  # of the budget: one part in so many for waiting tuples, ...
+_WORK_SHARE = 5  # ... for writing and reading them and the batches on their way, ...
 _FILTER_SHARE = 8  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
@@ -230,7 +231,7 @@ class SpillingStems(StateMode):
         """What rows and indexes may take: the budget less what else there is, but a quarter of it at
         least. (What is known of files cannot be flushed. It is much only where the budget is tiny.)
         """
-        share = 16 if self.n_flushes == 0 else _PENDING_SHARE
+        share = _PENDING_SHARE if self.n_flushes == 0 else _WORK_SHARE
         files = sum(resident.flushed.n_bytes for resident in self.residents)
         others = self._budget // share + files + self._table.n_bytes + self._chunk_bytes
         return max(self._budget // 4, self._budget - others)
@@ -308,7 +309,7 @@ class SpillingStems(StateMode):
 
     def _room_bytes(self) -> int:
         """Memory for rows read back."""
-        taken = self.n_bytes_ahead + 2 * (self._budget // _PENDING_SHARE)
+        taken = self.n_bytes_ahead + 2 * (self._budget // _WORK_SHARE)
         return max(self._budget // 8, self._budget - taken)
 
     def _answer(self, relation: int) -> Iterator[Resumed]:
