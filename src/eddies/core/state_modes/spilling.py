@@ -228,8 +228,9 @@ class SpillingStems(StateMode):
 
     @property
     def _allowed_bytes(self) -> int:
-        """What rows and indexes may take: the budget less what else there is, but a quarter of it at
-        least. (What is known of files cannot be flushed. It is much only where the budget is tiny.)
+        """What rows and indexes may take: the budget less what else there is, but a quarter of it.
+
+        What is known of files cannot be flushed, and is much where the budget is tiny.
         """
         share = _PENDING_SHARE if self.n_flushes == 0 else _WORK_SHARE
         files = sum(resident.flushed.n_bytes for resident in self.residents)
