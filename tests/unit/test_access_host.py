@@ -161,6 +161,19 @@ def test_a_mirror_takes_over_when_a_scan_dies():
     assert all("as asked" in event.reason for event in log.of(ScanFailed))
 
 
+def test_no_thread_is_left_behind():
+    big = pa.table({"uid": pa.array(range(30)), "name": USERS["name"]})
+    users = InlineSource(big).mirror(InlineSource(USERS)).index(on=["uid"], lookup=by_uid)
+    local.sql(TEXT, {"orders": ORDERS, "users": users}, eddies.Options(batch_rows=2))
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        left = [t.name for t in threading.enumerate() if t.name.startswith(("scan", "lookup-"))]
+        if not left:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"threads left: {left}")
+
+
 def test_an_index_takes_over_when_the_only_scan_dies():
     users = Dies(USERS).index(on=["uid"], lookup=by_uid, concurrency=2)
     assert_same_bag(local.sql(TEXT, {"orders": ORDERS, "users": users}), expected())

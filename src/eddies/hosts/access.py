@@ -161,9 +161,7 @@ class AccessRun:
             yield from self._batches()
         finally:
             for race in self._races.values():
-                for racer in race.racers:
-                    if isinstance(racer.arrivals, ThreadedScan):
-                        racer.arrivals.close()
+                race.finish()
             for partial in self._partials.values():
                 partial.close()
             self.eddy.close()
@@ -226,7 +224,7 @@ class AccessRun:
                 return True
             if batch is None:
                 self.eddy.end(race.relation)
-                race.racers.clear()
+                race.finish()
                 return True
             self.eddy.push_by(race.relation, racer.name, batch)
             race.took(racer, batch.num_rows)

@@ -149,6 +149,13 @@ class ScanRace:
             for other in self.racers:
                 other.last_ns = self._clock.now_ns()
 
+    def finish(self) -> None:
+        """The race is over: one scan has ended, or nobody wants the rest. Threads are let go."""
+        for racer in self.racers:
+            if isinstance(racer.arrivals, ThreadedScan):
+                racer.arrivals.close()
+        self.racers.clear()
+
     def reading(self) -> list[Racer]:
         """The scans to read at this moment, those that had a turn longest ago first."""
         leader = self._leader
