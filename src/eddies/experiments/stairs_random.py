@@ -2,8 +2,9 @@
 
 Contenders: a random static plan (SHJ), the static plan with the fewest intermediate tuples, EddyJoins
 with cumulative routing, SteMs, STAIRs with the paper's greedy migration, STAIRs with cost-aware
-migration, and `state="auto"`. Nobody is told how many rows will come. Tables are a quarter of the
-paper's, so that the run takes minutes; `scale=1` gives its sizes.
+migration, and `state="auto"`. Nobody is told how many rows will come. Tables are an eighth of the
+paper's, so that the run takes minutes; `scale=1` gives its sizes. The paper's claims are checked for
+cost-aware STAIRs (ST-X5) and for greedy ones (ST-GREEDY).
 
 Every answer is compared with that of the best static plan. That is also what ST-X8 asks: nothing
 missing, nothing twice, whatever was migrated; here by count and checksum of all results.
@@ -21,7 +22,7 @@ from eddies.observe.claims import Check, Claim, Experiment, Figure, Finding, Pan
 __all__ = ["EXPERIMENTS", "run_random"]
 
 N_SETUPS = 475
-SCALE = 4
+SCALE = 8
 SHJ, BEST, GREEDY, OURS = "SHJ", "best SHJ", "STAIRs, greedy", "STAIRs"
 NAMES = (SHJ, BEST, "EddyJoins", "SteMs", GREEDY, OURS, "auto")
 FIELD = (BEST, "EddyJoins", "SteMs", OURS)  # of which `auto` should be close to the best
@@ -72,7 +73,8 @@ def run_random(n_setups: int = N_SETUPS, scale: int = SCALE, first: int = 0) -> 
         rows.append(row)
     tuples = costs["handled"]
     claims = (
-        _claim_paper(tuples),
+        _claim_paper("ST-X5", OURS, tuples),
+        _claim_paper("ST-GREEDY", GREEDY, tuples),
         _claim_cost_aware(costs),
         _claim_auto(costs),
         Claim(
@@ -95,23 +97,23 @@ def _share(values: Sequence[float], low: float = 0.0, high: float = float("inf")
     return sum(low <= value <= high for value in values) / len(values)
 
 
-def _claim_paper(tuples: dict[str, list[float]]) -> Claim:
+def _claim_paper(claim: str, name: str, tuples: dict[str, list[float]]) -> Claim:
     checks = []
     for other in (SHJ, "SteMs"):
-        ratios = _ratios(tuples, GREEDY, other)
+        ratios = _ratios(tuples, name, other)
         checks += [
             Check(f"runs cheaper than {other}", _share(ratios, high=0.9999), low=0.90),
             Check(f"{other} / STAIRs, most", 1.0 / min(ratios), low=10.0),
         ]
-    ratios = _ratios(tuples, GREEDY, "EddyJoins")
+    ratios = _ratios(tuples, name, "EddyJoins")
     apart = [ratio for ratio in ratios if abs(ratio - 1) >= 0.10]
     checks += [
         Check("runs within 10 % of EddyJoins", _share(ratios, 0.9, 1.1), 0.55, 0.80),
         Check("wins among the others", _share(apart, high=1.0) if apart else 1.0, low=0.5),
         Check("worst loss to EddyJoins", max(ratios), high=2.25),
     ]
-    text = "greedy STAIRs against the other techniques, in tuples handled"
-    return Claim("ST-X5", text, tuple(checks))
+    text = f"{name} against the other techniques, in tuples handled"
+    return Claim(claim, text, tuple(checks))
 
 
 def _claim_cost_aware(costs: Costs) -> Claim:
@@ -147,10 +149,10 @@ def _figure(costs: Costs, rows: list[dict[str, object]]) -> Figure:
                 f"{name} / {other}", position, sorted(_ratios(by_name, name, other)), name != OURS
             )
             for name, other in (
-                (GREEDY, SHJ),
-                (GREEDY, "SteMs"),
-                (GREEDY, "EddyJoins"),
+                (OURS, SHJ),
+                (OURS, "SteMs"),
                 (OURS, "EddyJoins"),
+                (GREEDY, "EddyJoins"),
             )
         ]
         best = [min(values) for values in zip(*(by_name[name] for name in FIELD), strict=True)]
@@ -174,7 +176,7 @@ EXPERIMENTS = (
     Experiment(
         "random-setups",
         "stairs",
-        ("ST-X5", "ST-MIGRATION", "ST-AUTO", "ST-X8"),
+        ("ST-X5", "ST-GREEDY", "ST-MIGRATION", "ST-AUTO", "ST-X8"),
         run_random,
     ),
 )
