@@ -179,15 +179,20 @@ def test_frequent_reoptimization_does_not_forget() -> None:
 
 def test_the_price_of_a_run_is_not_the_rows() -> None:
     """A slice pays its run with few rows; the better module must not look dear for that."""
-    modules = [
-        Module(0.5, 6, run_price=15_000),
-        Module(before_after(1.0, 0.4), 6, run_price=15_000),
-    ]
-    world = World(modules, AutoPolicy(random.Random(1)), seed=1, jitter=0.1)
-    world.run(50 * PERIOD)  # a period is 0.6 ms of work: the account needs many to pay a slice
-    before = world.outcome.rows_by_first[1]
-    world.run(10 * PERIOD)
-    assert world.outcome.rows_by_first[1] - before > 0.9 * 10 * PERIOD
+    shares = []
+    for seed in range(1, 9):
+        modules = [
+            Module(0.5, 6, run_price=15_000),
+            Module(before_after(1.0, 0.4), 6, run_price=15_000),
+        ]
+        world = World(modules, AutoPolicy(random.Random(seed)), seed=seed, jitter=0.1)
+        world.run(50 * PERIOD)  # a period is 0.6 ms of work: the account needs many to pay a slice
+        before = world.outcome.rows_by_first[1]
+        world.run(10 * PERIOD)
+        shares.append((world.outcome.rows_by_first[1] - before) / (10 * PERIOD))
+    # Noise may lose one of the ten periods to the other module, in some of the runs.
+    assert sum(shares) / len(shares) > 0.9
+    assert min(shares) > 0.8
 
 
 def test_the_price_of_runs_is_the_shortest_run_on_a_few_rows() -> None:

@@ -14,9 +14,9 @@ figures over all signatures, faded by rows seen, replaced when a run contradicts
 every slice of rows that was sent another way than the best known one: what the slice cost more than
 it would have, never less than a quarter of its time, and the fixed price of its runs. Modules never
 met are tried before anything else, on 1, 32 and 1024 rows, the next step only if the last one was
-quick: a module may sleep for seconds. Probes but the first begin with 1024
-rows. A slow first step is repeated once; it may have been the
-first call that was slow.
+quick: a module may sleep for seconds. Probes but the first begin with 32 rows. A slow first step is
+repeated once; it may have been the first call that was slow. Where a module was never met before, a
+slice has 32 rows, whatever it did elsewhere: a key that is unique at one fork may fan out at another.
 
 *Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
 as the fork has seen before, so that the first batch is not lost to the first impression.
@@ -46,6 +46,8 @@ QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows,
 VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
 TRIAL_RESULTS = 8192.0  # most rows a step should return: a fan-out is known after the second step
 SLICE_ROWS = 2048  # of later exploration; fewer would measure the price of a run, not of rows
+FIRST_LOOK_ROWS = 32  # of a slice where a module never ran: its fan-out here is unknown
+FEW_MATCHES = 8.0  # a first look that found no more than this for each row is followed by a slice
 MIN_SLICE_ROWS = 64  # below, a run costs more than its rows...
 DEAR_NS = 50_000.0  # ...unless a row costs as much as a run
 STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new look
@@ -90,8 +92,8 @@ class AutoPolicy:
     that never ran here, the oldest first, on slices of `SLICE_ROWS` rows; all candidates of a fork
     when one of them suddenly behaves differently.
     Exploration costs: `EXPLORED_SHARE` of the measured time plus `LOAN_NS` once per query, and the
-    trials of each module: 1024 rows for a probe, up to 1057 for a selection, a few rows if it is
-    slow. Trials are not paid from the account.
+    trials of each module: up to 1057 rows, a few rows if it is slow. Trials are not paid from the
+    account.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice.
@@ -215,7 +217,7 @@ class AutoPolicy:
             trial = self._trials[candidate.module] = _Trial()
             if candidate.kind == "probe" and self._ledger.run_price_ns:
                 # State in memory is never that slow, and what a run costs is known already.
-                trial.step = len(TRIAL_ROWS) - 1
+                trial.step = 1
         elif trial.step >= len(TRIAL_ROWS) or trial.elapsed_ns is None:
             return 0
         elif trial.elapsed_ns >= QUICK_NS:
@@ -280,8 +282,9 @@ class AutoPolicy:
         for _, i, estimate in ranked:
             known = evidence[i]
             age = float(now - known.at_rows)
-            if known.is_stale:
-                age += 1e18 if not known.past.n_in else 1e9
+            seen = known.past.n_in
+            if known.is_stale or (seen <= FIRST_LOOK_ROWS and estimate.selectivity < FEW_MATCHES):
+                age += 1e18 if not seen else 1e9
             if age > STALE_AFTER_ROWS and i != ranked[0][1]:
                 extra_ns = max(
                     estimate.cost_ns * (1.0 - kept) - (1.0 - estimate.selectivity) * saved_ns,
@@ -289,6 +292,12 @@ class AutoPolicy:
                 )
                 n_rows = int(min(SLICE_ROWS, (self._account_ns - price_ns) / extra_ns))
                 least = 1 if estimate.cost_ns > DEAR_NS else MIN_SLICE_ROWS
+                if seen:
+                    most = max(TRIAL_RESULTS / max(estimate.selectivity, 1.0), least)
+                else:
+                    most = FIRST_LOOK_ROWS
+                    least = min(least, most)
+                n_rows = min(n_rows, int(most))
                 if n_rows >= least and (chosen is None or age > chosen[0]):
                     chosen = (age, i, _Slice(n_rows, kept, saved_ns, price_ns))
             saved_ns += kept * estimate.cost_ns
