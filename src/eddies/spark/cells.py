@@ -143,15 +143,24 @@ def plan_cells(
     splittable = [name for name in names if roles[name] == 1]
     splittable.sort(key=lambda name: -sizes[name].rows)
     hashable = _hashable(graph)
+    divisible = {number for columns in hashable.values() for number in columns}
     best: CellPlan | None = None
     for shares in _boxes(1 + len(graph.classes), n_cells or n_slots, n_cells is not None):
+        if not _divides(shares, divisible):
+            continue
         candidates = splittable[:3] if shares[0] > 1 else [None]
         for split in candidates:
             plan = _box(names, sizes, hashable, shares, split, largest, n_slots)
             if best is None or plan.ns < best.ns:
                 best = plan
-    assert best is not None, "one cell is always possible"
+    if best is None:  # no box of just so many cells
+        best = _box(names, sizes, hashable, (1,) * (1 + len(graph.classes)), None, largest, n_slots)
     return best
+
+
+def _divides(shares: Sequence[int], divisible: set[int]) -> bool:
+    """Whether each class with a share divides some relation: results would repeat along it if not."""
+    return all(share == 1 or number in divisible for number, share in enumerate(shares[1:]))
 
 
 def _hashable(graph: Graph) -> dict[str, dict[int, str]]:

@@ -1,0 +1,199 @@
+"""Cells divide a join: every result comes out of exactly one cell, however rows are delivered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from eddies.core.graph import Graph, make_graph
+from eddies.core.options import Options
+from eddies.core.query import Query
+from eddies.hosts import local
+from eddies.sources.inline import InlineSource
+from eddies.spark.cells import (
+    CellPlan,
+    RelationSize,
+    _box,
+    _boxes,
+    _divides,
+    _hashable,
+    plan_cells,
+    separate_roles,
+)
+from eddies.spark.exchange import Blobs, make_pack
+from eddies.spark.reading import HashFilter, Reading
+from tests.support.bag import assert_same_bag
+from tests.support.driving import Oracle
+from tests.support.random_queries import make_case
+
+N_CASES = 60
+CHUNKS = 4
+
+
+def reading(plan: CellPlan, graph: Graph, name: str, table: pa.Table) -> Reading:
+    relation = next(r for r in graph.relations if r.name == name)
+    delivery = plan.deliveries[name]
+    pieces = [table.slice(i, 3) for i in range(0, table.num_rows, 3)]
+    return Reading(
+        name,
+        tuple(relation.read.names),
+        (),
+        tuple(split for piece in pieces for split in InlineSource(piece).splits()),
+        plan.shares[0] if delivery.is_split else 1,
+        tuple(HashFilter(h.column, plan.shares[h.dimension], h.dimension) for h in delivery.hashed),
+    )
+
+
+def exchanged(
+    plan: CellPlan, graph: Graph, order: list[str], tables: dict[str, pa.Table]
+) -> dict[int, dict[str, list[pa.RecordBatch]]]:
+    """Everything packed, shuffled, and taken apart again."""
+    packed: list[pa.RecordBatch] = []
+    for name in order:
+        relation = next(r for r in graph.relations if r.name == name)
+        columns = InlineSource(tables[name]).splits()
+        batches = [b for s in columns for b in s.read(relation.read.names, (), 4)]
+        pack = make_pack(order.index(name), plan.deliveries[name], plan)
+        packed += pack(iter(batches))
+    random.Random(1).shuffle(packed)
+    return {
+        cell: {name: list(read()) for name, read in blobs.arrivals().items()}
+        for cell, blobs in Blobs.by_cell(iter(packed), order)
+    }
+
+
+def random_plan(rng: random.Random, graph: Graph, sizes: dict[str, RelationSize]) -> CellPlan:
+    """Any box, not only a good one: shares at random, the row split at random."""
+    best = plan_cells(graph, sizes, 4, rng.choice((None, 1, 2, 3, 4, 8)))
+    if rng.random() < 0.3:
+        return best
+    n_cells = rng.choice((2, 3, 4, 6))
+    divisible = {number for columns in _hashable(graph).values() for number in columns}
+    boxes = list(_boxes(1 + len(graph.classes), n_cells, True))
+    shares = rng.choice([box for box in boxes if _divides(box, divisible)])
+    split = rng.choice([r.name for r in graph.relations if len(r.roles) == 1] or [None])
+    if split is None:
+        shares = (1, *shares[1:])
+    names = [r.name for r in graph.relations]
+    return _box(
+        names, sizes, _hashable(graph), shares, split if shares[0] > 1 else None, names[0], 2
+    )
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_result_comes_out_of_one_cell(chunk: int) -> None:
+    oracle = Oracle()
+    n_divided = 0
+    for seed in range(900_000 + chunk * N_CASES, 900_000 + (chunk + 1) * N_CASES):
+        case, expected = oracle.bounded(make_case(seed, functions=False))
+        rng = random.Random(f"cells {seed}")
+        by_table = {
+            name: RelationSize(table.num_rows, 24, rng.choice(("direct", "exchange")))
+            for name, table in case.tables.items()
+            if name in {s.table for s in case.query.sources}
+        }
+        query = separate_roles(case.query, by_table)
+        own = {
+            s.table: case.tables[old.table]
+            for s, old in zip(query.sources, case.query.sources, strict=True)
+        }
+        sizes = {
+            s.table: by_table[old.table]
+            for s, old in zip(query.sources, case.query.sources, strict=True)
+        }
+        graph = make_graph(query)
+        plan = random_plan(rng, graph, sizes)
+        n_divided += plan.n_cells > 1
+        outputs = list(cell_outputs(query, graph, plan, own, sizes, rng))
+        found = pa.concat_tables(outputs)
+        assert_same_bag(found, expected, (seed, plan, case.sql))
+    assert n_divided > N_CASES / 3
+
+
+def cell_outputs(
+    query: Query,
+    graph: Graph,
+    plan: CellPlan,
+    tables: dict[str, pa.Table],
+    sizes: dict[str, RelationSize],
+    rng: random.Random,
+) -> Iterator[pa.Table]:
+    order = plan.order(sizes)
+    packed = exchanged(plan, graph, order, tables)
+    schemas = {r.name: r.read for r in graph.relations}
+    is_read = {name: rng.random() < 0.5 for name in order}
+    for cell in range(plan.n_cells):
+        delivered = {}
+        for name in order:
+            if is_read[name]:
+                batches = list(
+                    reading(plan, graph, name, tables[name]).batches(plan.coordinates(cell))
+                )
+            else:
+                batches = packed.get(cell, {}).get(name, [])
+            schema = batches[0].schema if batches else schemas[name]
+            delivered[name] = pa.Table.from_batches(batches, schema)
+        yield local.run(query, delivered, Options(seed=cell)).table()
+
+
+def test_a_star_splits_the_facts_and_replicates_the_rest() -> None:
+    sizes = {
+        "fact": RelationSize(10_000_000, 32, "direct"),
+        "a": RelationSize(1000, 16, "direct"),
+        "b": RelationSize(1000, 16, "direct"),
+    }
+    plan = plan_cells(star(), sizes, 4)
+    assert plan.n_cells == 4
+    assert plan.deliveries["fact"].is_split
+    assert not any(plan.deliveries[name].hashed for name in "ab")
+    assert plan.order(sizes)[-1] == "fact"
+
+
+def test_two_large_exchanged_relations_are_hashed() -> None:
+    sizes = {
+        "fact": RelationSize(100_000_000, 32, "exchange"),
+        "a": RelationSize(90_000_000, 16, "exchange"),
+        "b": RelationSize(10, 16, "exchange"),
+    }
+    plan = plan_cells(star(), sizes, 16)
+    assert [h.column for h in plan.deliveries["fact"].hashed] == ["x"]
+    assert [h.column for h in plan.deliveries["a"].hashed] == ["k"]
+    assert not plan.deliveries["b"].hashed
+
+
+def star() -> Graph:
+    from eddies.core.expr import Column
+    from eddies.core.query import Equality, Output, Source
+
+    int64 = pa.int64()
+    key = pa.schema([("k", int64)])
+    sources = (
+        Source("fact", "fact", pa.schema([("x", int64), ("y", int64)])),
+        Source("a", "a", key),
+        Source("b", "b", key),
+    )
+    equalities = (
+        Equality(Column("fact", "x"), Column("a", "k"), int64),
+        Equality(Column("fact", "y"), Column("b", "k"), int64),
+    )
+    query = Query(sources, equalities=equalities, output=(Output("k", Column("a", "k"), int64),))
+    return make_graph(replace(query))
+
+
+def test_a_class_that_divides_nothing_gets_no_share() -> None:
+    """Keys that are expressions are not hashed; cells along them would repeat every result."""
+    from eddies.core.expr import Call, Column
+    from eddies.core.query import Equality, Output, Source
+
+    text = pa.schema([("s", pa.string())])
+    sides = [Call("upper", (Column(name, "s"),)) for name in "ab"]
+    sources = (Source("a", "t", text), Source("b", "t", text))  # one relation in two roles
+    equality = Equality(sides[0], sides[1], pa.string())
+    output = (Output("s", Column("a", "s"), pa.string()),)
+    graph = make_graph(Query(sources, equalities=(equality,), output=output))
+    plan = plan_cells(graph, {"t": RelationSize(1000, 8, "direct")}, 4, 4)
+    assert plan.n_cells == 1
