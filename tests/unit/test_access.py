@@ -322,3 +322,24 @@ def test_scans_that_are_late_do_not_hold_up_look_ups():
     first = next(iter(run))
     assert clock.now_ns() == 1_000_000_000
     assert first.num_rows == 3
+
+
+def test_a_scan_is_not_read_to_its_end_when_look_ups_have_brought_all_that_matters():
+    """Three rows of r, an index, and a scan that takes an hour."""
+    r = pa.table({"a": [5, 700, 5000]})
+    s = pa.table({"a": range(3600)})
+    clock = VirtualClock()
+    query = make_query({"r": r, "s": s}, ["r.a = s.a"])
+    run = AccessRun(
+        query,
+        {},
+        clock=clock,
+        lookups=VirtualLookups(clock, lambda request: Fate(0.5)),
+        access={"r": Access(), "s": Access(("scan",), (index_on("a", s, ("a",)),), ("a",))},
+        scans={
+            "r": {"scan": Simulated(r)},
+            "s": {"scan": Simulated(s, rows_per_s=1, batch_rows=1)},
+        },
+    )
+    assert run.table().num_rows == 2
+    assert clock.now_ns() < 5e9

@@ -258,6 +258,15 @@ class Eddy:
             self.mode.end(relation)
             self._skips_build = self.mode.skips_build(self._ended)
 
+    def answered(self) -> list[str]:
+        """Relations whose scans have not ended, but of which nothing more is needed: look-ups have
+        brought all that matters. They may be ended.
+        """
+        if self.access is None:
+            return []
+        numbers = [number for number in self.access.answered if not self._ended[number]]
+        return [self.graph.relations[number].name for number in numbers]
+
     def prefer(self, predicate: Expr | None) -> None:
         """Rows that fulfil `predicate`, on one source, should come out early; None: no preference.
 

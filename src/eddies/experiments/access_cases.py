@@ -253,6 +253,9 @@ def drive_access(
                 eddy.end(name)
                 waiting = {key: rest for key, rest in waiting.items() if key[0] != name}
             continue
+        for name in eddy.answered() if rng.random() < 0.5 else ():
+            eddy.end(name)
+            waiting = {key: rest for key, rest in waiting.items() if key[0] != name}
         rows = eddy.poll()
         if rows is not None:
             found.append(rows)

@@ -180,6 +180,13 @@ class AccessRun:
                 yield rows
             if self.eddy.is_done:
                 return
+            answered = self.eddy.answered()
+            for name in answered:
+                self.eddy.end(name)
+                self._races[name].finish()
+                open_.pop(name, None)
+            if answered:
+                continue
             n_deliveries = sum(self._deliver(race) for race in list(open_.values()))
             for name, race in list(open_.items()):
                 if not race.racers:

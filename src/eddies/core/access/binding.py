@@ -38,7 +38,7 @@ from eddies.core.graph import Graph
 from eddies.core.lineage import Signature, bits
 from eddies.errors import UnreachableError
 
-__all__ = ["AccessPlan", "Bind", "Option", "plan_access", "without_scans"]
+__all__ = ["AccessPlan", "Bind", "Option", "plan_access", "single_binders", "without_scans"]
 
 _MOST_SOURCES = 12  # above, whether a set can get stuck is not worked out: there are too many sets
 
@@ -133,7 +133,7 @@ def plan_access(graph: Graph, access: Sequence[Access]) -> AccessPlan:
     plan = AccessPlan(graph, has_scan, options, {}, at_start, eager, False)
     if all(plan.is_open(s) for s in range(len(of))) or not _gets_stuck(plan):
         return plan
-    binders = _single_binders(plan, order)
+    binders = _founded_binders(plan, order)
     together = [s for s in range(len(of)) if not plan.is_open(s) and s not in binders]
     if _is_tree(graph) and not together:
         return AccessPlan(graph, has_scan, options, {}, at_start, eager, True)
@@ -157,7 +157,9 @@ def without_scans(plan: AccessPlan, lost: Sequence[int]) -> AccessPlan | None:
         before = len(reached)
         for target in sorted(needed - reached):
             constant = [o for o in plan.options[target] if o.is_bound(0)]
-            found = [(b, o) for o in plan.options[target] for b in _binders(o) if b in reached]
+            found = [
+                (b, o) for o in plan.options[target] for b in single_binders(o) if b in reached
+            ]
             if constant:
                 at_start.append(constant[0])
             elif found:
@@ -207,7 +209,7 @@ def _bind(graph: Graph, source: int, column: str, type_: pa.DataType) -> Bind:
     return Bind(column, type_)
 
 
-def _binders(option: Option) -> list[int]:
+def single_binders(option: Option) -> list[int]:
     """Sources that can bind the option alone."""
     everywhere: set[int] | None = None
     for bind in option.binds:
@@ -217,7 +219,7 @@ def _binders(option: Option) -> list[int]:
     return sorted(everywhere or ())
 
 
-def _single_binders(plan: AccessPlan, order: Sequence[int]) -> dict[int, tuple[int, Option]]:
+def _founded_binders(plan: AccessPlan, order: Sequence[int]) -> dict[int, tuple[int, Option]]:
     """For each source that does not come by itself, one source that can ask for it alone, and how.
 
     Whoever asks must come by itself or be asked for in the same way; a source that only several
@@ -231,7 +233,7 @@ def _single_binders(plan: AccessPlan, order: Sequence[int]) -> dict[int, tuple[i
             founded.add(s)
             continue
         for option in plan.options[s]:
-            for binder in _binders(option):
+            for binder in single_binders(option):
                 if binder in founded and s not in found:
                     found[s] = (binder, option)
                     founded.add(s)

@@ -194,6 +194,28 @@ class Lookups:
             unasked = np.flatnonzero(self._queue(option).eots.find(side) == UNKNOWN)
             self._want(option, side, unasked.astype(np.int32))
 
+    def n_missing(self, option: Option, source: int, store: RowStore, rows: Ids) -> tuple[int, int]:
+        """How many of these rows of `source` are not covered, and of those, how many did not ask."""
+        side = _side_of(option, source, store, rows, rows.shape[0])
+        eots = self._queue(option).eots
+        ids = eots.find(side)
+        covered = eots.covered(ids)
+        if self._is_unique(option):
+            covered |= self._is_stored(option, side)
+        return int((~covered).sum()), int((~covered & (ids == UNKNOWN)).sum())
+
+    def ask_for_rows(self, option: Option, source: int, store: RowStore, rows: Ids) -> None:
+        """Ask for what these rows of `source` lack."""
+        side = _side_of(option, source, store, rows, rows.shape[0])
+        unasked = self._queue(option).eots.find(side) == UNKNOWN
+        if self._is_unique(option):
+            unasked &= ~self._is_stored(option, side)
+        self._want(option, side, np.flatnonzero(unasked).astype(np.int32))
+
+    def busy_ns(self, option: Option) -> float:
+        """How long a key keeps the option's indexes busy; 0 if nobody knows."""
+        return self._queue(option).busy_ns()
+
     def _want(
         self, option: Option, side: KeySide, positions: Ids, *, preferred: bool = False
     ) -> None:

@@ -32,6 +32,7 @@ from eddies.core.access.probe import AccessProbe, LetGo
 from eddies.core.access.rendezvous import GoesOn, WaitingRows
 from eddies.core.access.requests import LookupExecutor
 from eddies.core.access.scan_pace import ScanPace
+from eddies.core.access.sufficiency import Sufficiency
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.clock import Clock
 from eddies.core.constraints import Move, may_skip_build
@@ -94,6 +95,11 @@ class AccessMode(StateMode):
         self._ready: deque[Resumed] = deque()
         self._later: deque[Resumed] = deque()
         self._waiting = WaitingRows()
+        self._sufficiency = Sufficiency(
+            graph, self.lookups, self._pace, self._base.stores, self._stored_rows
+        )
+        self._has_news = False  # since scans were last looked at: answers, or a relation has ended
+        self.answered: set[int] = set()  # relations whose scans need not be read to the end
         self.n_repeated = [0] * len(access)  # rows that came again and were dropped
         self.n_differing = [0] * len(access)
         self.modules: list[Module] = [*stems, _Beside(self)]
@@ -177,12 +183,16 @@ class AccessMode(StateMode):
 
     def end(self, relation: int) -> None:
         """One scan has ended: its EOT covers every probe (SteM-20)."""
+        self._has_news = True
         if self._live_scans[relation]:
             self.lookups.complete(relation)
             self._go_on(self._waiting.complete(relation))
 
     def at_safe_point(self) -> None:
         self._build_answers()
+        if self._has_news and not self.lookups.dispatcher.n_pending:
+            self._has_news = False
+            self.answered.update(self._sufficiency.check())
         self.lookups.pump()
 
     def resume(self) -> Resumed | None:
@@ -314,6 +324,7 @@ class AccessMode(StateMode):
                     signature = Signature(1 << batch.origin.driver)
                     self._ready.append(Resumed(signature, batch))
             queue.eots.cover(answers.ids)
+            self._has_news = True
             name = (queue.relation, queue.bind_set)
             self._go_on(self._waiting.covered(name, answers.ids.tolist()))
 
