@@ -8,9 +8,9 @@ from eddies.experiments.competition import (
     run_competition,
     run_preference,
     run_stalled_triangle,
-    run_theorems,
 )
 from eddies.experiments.index_joins import run_access_methods, run_index_join
+from eddies.experiments.theorems import run_theorems
 from eddies.observe.claims import Claim
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from eddies.core.access.beside import Beside
 from eddies.core.access.binding import Option
 from eddies.core.access.choice import AccessPolicy
 from eddies.core.access.identity import Identities
@@ -102,7 +103,7 @@ class AccessMode(StateMode):
         self.answered: set[int] = set()  # relations whose scans need not be read to the end
         self.n_repeated = [0] * len(access)  # rows that came again and were dropped
         self.n_differing = [0] * len(access)
-        self.modules: list[Module] = [*stems, _Beside(self)]
+        self.modules: list[Module] = [*stems, Beside(self)]
         for pace in self._pace:
             pace.start()
 
@@ -397,20 +398,3 @@ class AccessMode(StateMode):
         """Memory of keys and identities."""
         identities = sum(i.n_bytes for i in self._identities if i is not None)
         return self.lookups.n_bytes + identities
-
-
-class _Beside:
-    """Keys and identities as a module, so that their memory is counted and given back."""
-
-    name = "access"
-
-    def __init__(self, mode: AccessMode) -> None:
-        self._mode = mode
-
-    @property
-    def n_bytes(self) -> int:
-        return self._mode.n_bytes_beside
-
-    def release(self) -> None:
-        """Drop them."""
-        self._mode.release()
