@@ -30,6 +30,7 @@ EXPERIMENT_MODULES = (
     "eddies.experiments.overheads",
     "eddies.experiments.index_joins",
     "eddies.experiments.competition",
+    "eddies.experiments.theorems",
     "eddies.experiments.early_results",
     "eddies.experiments.early_results_states",
     "eddies.experiments.early_results_real",
