@@ -61,21 +61,36 @@ def demo(rows: int, partitions: int, seed: int) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write the result: .parquet, .arrow, .csv."
 )
-def run(query: str, tables: tuple[str, ...], policy: str, limit: int, out: Path | None) -> None:
-    """Run QUERY in this process, without Spark, on the given tables.
+@click.option("--spark", "on_spark", is_flag=True, help="Any SQL, on embedded Spark.")
+def run(
+    query: str,
+    tables: tuple[str, ...],
+    policy: str,
+    limit: int,
+    out: Path | None,
+    on_spark: bool,
+) -> None:
+    """Run QUERY on the given tables, in this process or (--spark) on embedded Spark.
 
     eddies run "SELECT * FROM a JOIN b ON a.k = b.k" -t a=a.parquet -t b=b.parquet
     """
     with _errors_as_messages():
         write = None if out is None else _writer(out)
-        table_by_name = _read_tables(tables)
         from eddies.core.options import Options
 
         options = Options(policy=policy)
-        from eddies.hosts import local
+        if on_spark:
+            import eddies
 
-        started = time.perf_counter()
-        result = local.sql(query, table_by_name, options=options)
+            spark = eddies.session()
+            started = time.perf_counter()
+            result = eddies.sql(query, _paths(tables), spark=spark, options=options).toArrow()
+        else:
+            from eddies.hosts import local
+
+            table_by_name = _read_tables(tables)
+            started = time.perf_counter()
+            result = local.sql(query, table_by_name, options=options)
         elapsed = time.perf_counter() - started
         if write is None:
             _show(result, limit)
@@ -89,9 +104,16 @@ def run(query: str, tables: tuple[str, ...], policy: str, limit: int, out: Path 
 @click.option(
     "tables", "--table", "-t", multiple=True, metavar="NAME=PATH", help="A table: a file."
 )
-def explain(query: str, tables: tuple[str, ...]) -> None:
+@click.option("--spark", "on_spark", is_flag=True, help="As it runs on Spark: cells, text above.")
+@click.option("--analyze", is_flag=True, help="Run it on Spark and show the routes really taken.")
+def explain(query: str, tables: tuple[str, ...], on_spark: bool, analyze: bool) -> None:
     """Show QUERY's sources, predicates and modules, and the routes that are legal."""
     with _errors_as_messages():
+        if on_spark or analyze:
+            import eddies
+
+            click.echo(eddies.explain(query, _paths(tables), analyze=analyze))
+            return
         from eddies.hosts import local
 
         click.echo(local.explain(query, _read_tables(tables)))
@@ -254,16 +276,20 @@ def _errors_as_messages() -> Iterator[None]:
         ) from error
 
 
-def _read_tables(texts: tuple[str, ...]) -> dict[str, pa.Table]:
-    path_by_name: dict[str, Path] = {}
+def _paths(texts: tuple[str, ...]) -> dict[str, str]:
+    path_by_name: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise OptionError(f"--table {text!r}: write it as name=path, like orders=o.parquet")
         if name in path_by_name:
             raise OptionError(f"--table {name} is given twice")
-        path_by_name[name] = Path(path)
-    return {name: _read(name, path) for name, path in path_by_name.items()}
+        path_by_name[name] = path
+    return path_by_name
+
+
+def _read_tables(texts: tuple[str, ...]) -> dict[str, pa.Table]:
+    return {name: _read(name, Path(path)) for name, path in _paths(texts).items()}
 
 
 def _read(name: str, path: Path) -> pa.Table:
