@@ -24,7 +24,7 @@ from eddies.core.options import Options
 from eddies.errors import OptionError, SourceError, UnreachableError
 from eddies.experiments.access_cases import Asked, index_on
 from eddies.hosts import local
-from eddies.hosts.access import AccessRun
+from eddies.hosts.access import AccessRun, MirrorWarning
 from eddies.hosts.lookups import Fate, VirtualLookups
 from eddies.sources import Simulated
 from eddies.sources.inline import InlineSource
@@ -220,7 +220,8 @@ def two_scans(one: pa.Table, two: pa.Table, key: tuple[str, ...], **schedule: ob
 def test_a_mirror_with_other_data_is_reported():
     names = pa.array([f"another name {i}" for i in range(30)])
     run = two_scans(USERS, USERS.set_column(1, "name", names), ("uid",), stall_after=20)
-    found = run.table()
+    with pytest.warns(MirrorWarning, match="20 rows of 'users'"):
+        found = run.table()
     assert found.num_rows == expected().num_rows
     assert run.eddy.access is not None
     assert sum(run.eddy.access.n_differing) == 20

@@ -13,6 +13,7 @@ In virtual time, scans are `Simulated` sources and look-ups are `VirtualLookups`
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
@@ -35,7 +36,7 @@ from eddies.sources.reachable import AccessSource, access_of, access_source
 from eddies.sources.simulated import NEVER_NS
 from eddies.sources.source import Source, is_source
 
-__all__ = ["AccessRun", "has_access_methods"]
+__all__ = ["AccessRun", "MirrorWarning", "has_access_methods"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
 DEFAULT_PARTIAL_AFTER_S = 2.0
@@ -44,6 +45,10 @@ DEFAULT_PARTIAL_AFTER_S = 2.0
 def has_access_methods(table: object) -> TypeGuard[Source]:
     """Whether a table is a source that only this host can read as it is meant."""
     return isinstance(table, AccessSource) or bool(getattr(table, "indexes", ()))
+
+
+class MirrorWarning(UserWarning):
+    """Mirrors of a source hold different rows under the same key."""
 
 
 class AccessRun:
@@ -179,6 +184,7 @@ class AccessRun:
             while (rows := self.eddy.poll()) is not None:
                 yield rows
             if self.eddy.is_done:
+                self._warn_of_differences()
                 return
             answered = self.eddy.answered()
             for name in answered:
@@ -199,6 +205,19 @@ class AccessRun:
                 if self._on_partial is not None:
                     self._tell_partial(open_)
                 self._wait(open_)
+
+    def _warn_of_differences(self) -> None:
+        """Mirrors that disagree are a matter for people, also if nobody listens to events."""
+        assert self.eddy.access is not None
+        counts = zip(self.eddy.graph.relations, self.eddy.access.n_differing, strict=True)
+        for relation, n_rows in counts:
+            if n_rows:
+                warnings.warn(
+                    f"{n_rows} rows of {relation.name!r} came from one mirror with other values than "
+                    "from another, under the same key; those that came first count",
+                    MirrorWarning,
+                    stacklevel=2,
+                )
 
     def _tell_partial(self, open_: Mapping[str, ScanRace]) -> None:
         """What is known without a source that has been silent for long, if there is just one."""
