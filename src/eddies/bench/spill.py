@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,14 +138,22 @@ def _in_child(engine: str, folder: Path, memory: str, threads: int) -> dict[str,
     return report
 
 
-def _reader(path: Path) -> pa.RecordBatchReader:
-    file = parquet.ParquetFile(path, pre_buffer=False)
+class _RowGroups:
+    """A Parquet file, one row group after the other; how many rows there are is known."""
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for group in range(file.num_row_groups):
-            yield from file.read_row_group(group, use_threads=False).to_batches()
+    def __init__(self, path: Path) -> None:
+        self._file = parquet.ParquetFile(path, pre_buffer=False)
+        self.schema: pa.Schema = self._file.schema_arrow
+        self.n_rows: int | None = self._file.metadata.num_rows
+        self._next = 0
 
-    return pa.RecordBatchReader.from_batches(file.schema_arrow, batches())
+    def due_ns(self) -> int | None:
+        return 0 if self._next < self._file.num_row_groups else None
+
+    def take(self) -> pa.RecordBatch:
+        table = self._file.read_row_group(self._next, use_threads=False)
+        self._next += 1
+        return table.combine_chunks().to_batches()[0]
 
 
 def _run_eddies(folder: Path, memory: str, threads: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -153,7 +161,7 @@ def _run_eddies(folder: Path, memory: str, threads: int) -> tuple[dict[str, int]
     from eddies.sql import plan
 
     with tempfile.TemporaryDirectory(prefix="eddies-bench-spill-") as spill_dir:
-        tables = {name: _reader(path) for name, path in files_in(folder).items()}
+        tables = {name: _RowGroups(path) for name, path in files_in(folder).items()}
         schemas = {name: reader.schema for name, reader in tables.items()}
         query = plan(TEXT, schemas, (), aggregate=True).blocks[0].query
         options = Options(memory=memory, threads=threads, spill_dir=spill_dir)

@@ -39,7 +39,7 @@ from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.sorted_index import Bounds, Positions, SortedIndex, Values, sort_values
 
-__all__ = ["KeyPart", "Probe", "SteM"]
+__all__ = ["KeyPart", "Probe", "SteM", "key_parts"]
 
 MAX_INDEXES = 4  # hash indexes a role may have before probes make do with fewer key columns
 
@@ -138,7 +138,7 @@ class Probe:
         self._flag = role.flag
         self._to = to
         self._functions = graph.functions
-        self._parts = _key_parts(graph, signature, target)
+        self._parts = key_parts(graph, signature, target)
         self._filters = _covered_filters(graph, signature, target)
         self._bands = [] if self._parts else _usable_bands(graph, signature, target)
         self._index: HashIndex | None = None
@@ -268,7 +268,7 @@ class Probe:
         yield np.zeros(n, dtype=np.int64), stops, sequence
 
 
-def _key_parts(graph: Graph, signature: Signature, target: int) -> list[KeyPart]:
+def key_parts(graph: Graph, signature: Signature, target: int) -> list[KeyPart]:
     """One part per key class that the batch and the target share."""
     parts: dict[str, KeyPart] = {}
     for key_class in graph.classes:

@@ -1,9 +1,10 @@
-"""Which keys may be among the rows on disk: Bloom filters that grow in layers.
+"""Which keys a relation has: Bloom filters that grow in layers.
 
-A probe need not wait for rows on disk if none of them can match. Each key column of a relation has a
-filter over all its flushed rows. A Bloom filter cannot grow, so a full one is left as it is and a
-larger one is begun; a key may be on disk if any layer says so. When the filters would take more than
-they may, the filter is given up: then every key may be there.
+A tuple need not wait for rows on disk if none of them can match, nor if some other source that it
+lacks has no row for it. From the first flush on, each key column of a relation has a filter over all
+rows that ever arrived, in memory or on disk. A Bloom filter cannot grow, so a full one is left as it
+is and a larger one is begun; a key may be there if any layer says so. All filters share a bounded
+amount of memory; a filter that would exceed it is given up: then every key may be there.
 """
 
 from __future__ import annotations
@@ -14,19 +15,34 @@ import numpy.typing as npt
 from eddies.core.kernels.bloom import add_words, may_contain
 from eddies.core.state.columns import Words
 
-__all__ = ["KeyFilter"]
+__all__ = ["FilterRoom", "KeyFilter"]
 
-_KEYS_PER_WORD = 8  # eight bits a key: four of a hundred misses get through
+_KEYS_PER_WORD = 10  # about six bits a key: one miss in sixteen gets through a layer
 _FIRST_WORDS = 128
 _MOST = 0.7
 _TRY_AGAIN = 16
 
 
-class KeyFilter:
-    """The keys of one column that are on disk. `most_bytes` bounds its size."""
+class FilterRoom:
+    """The memory that all filters of an eddy share."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+        self._left = most_bytes
+        self.most_layer_words = max(_FIRST_WORDS, most_bytes // 80)
+
+    def take(self, n_bytes: int) -> bool:
+        """Whether so much is left; it is taken then. A negative number gives back."""
+        if n_bytes > self._left:
+            return False
+        self._left -= n_bytes
+        return True
+
+
+class KeyFilter:
+    """The keys of one column of a relation."""
+
+    def __init__(self, room: FilterRoom) -> None:
+        self._shared = room
         self._layers: list[Words] = []
         self._room = 0  # keys that the last layer still takes
         self._is_given_up = False
@@ -38,7 +54,7 @@ class KeyFilter:
         return sum(layer.nbytes for layer in self._layers)
 
     def add(self, words: Words) -> None:
-        """`words` were written to disk."""
+        """Rows with these keys arrived."""
         start = 0
         while start < words.shape[0] and not self._is_given_up:
             if self._room == 0:
@@ -53,8 +69,9 @@ class KeyFilter:
         n_words = max(_FIRST_WORDS, n_keys // _KEYS_PER_WORD)
         if self._layers:
             n_words = max(n_words, 2 * self._layers[-1].shape[0])
-        n_words = 1 << (n_words - 1).bit_length()
-        if self.n_bytes + 8 * n_words > self._most_bytes:
+        n_words = 1 << (min(n_words, self._shared.most_layer_words) - 1).bit_length()
+        if not self._shared.take(8 * n_words):
+            self._shared.take(-self.n_bytes)
             self._layers.clear()
             self._is_given_up = True
             return
@@ -62,7 +79,7 @@ class KeyFilter:
         self._room = n_words * _KEYS_PER_WORD
 
     def may_contain(self, words: Words) -> npt.NDArray[np.bool_] | None:
-        """For each word whether a row on disk may have it; None if nothing is known or most do.
+        """For each word whether a row may have it; None if nothing is known or most are found.
 
         Where most words pass, asking costs more than it saves; it is then tried once in a while.
         """

@@ -7,21 +7,21 @@ probe against rows that were read back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.graph import Graph
-from eddies.core.lineage import Signature
+from eddies.core.lineage import Signature, bits
 from eddies.core.module import Outcome
-from eddies.core.modules.stem import Probe
+from eddies.core.modules.stem import KeyPart, Probe, key_parts
 from eddies.core.route import Route
 from eddies.core.spill.partitions import Partitions, partitions_of
 from eddies.core.spill.pending import Pending, Place
 from eddies.core.spill.resident import Resident
-from eddies.core.spill.runs import Chunk
+from eddies.core.spill.runs import Chunk, FlushedRows
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import SAMPLED_TUPLES, ProbeCounts
 from eddies.core.spill.tuples import MixedOrigin, TupleLayout
@@ -47,8 +47,10 @@ class ResidentProbe(Probe):
         pending: Pending,
         table: StampTable,
         counts: ProbeCounts,
+        residents: Sequence[Resident],
     ) -> None:
         super().__init__(graph, resident.stem, target, signature, to)
+        self._others = _other_keys(graph, signature, target, residents)
         self._resident = resident
         self._counts = counts
         self._is_sampled = False
@@ -118,10 +120,25 @@ class ResidentProbe(Probe):
         partitions: Partitions | None = None
         if self._parts:
             chosen, partitions = self._candidates(batch, chosen)
+        chosen, partitions = self._hopeful(batch, chosen, partitions)
         if chosen.shape[0] == 0:
             return
         rows = self._layout.encode(batch, chosen, self._table, flushed.n_runs)
         self._pending.add(self._place, self._layout, rows, partitions, flushed.n_partitions)
+
+    def _hopeful(
+        self, batch: RoutedBatch, chosen: Ids, partitions: Partitions | None
+    ) -> tuple[Ids, Partitions | None]:
+        """Those tuples for which every other source they lack may have a row, too."""
+        for flushed, part in self._others:
+            ids = batch.ids[part.source]
+            local = chosen if ids is None else ids[chosen]
+            words = batch.origin.places[part.source].column(part.probe).words(local)
+            passing = flushed.may_match(part.column, words)
+            if passing is not None and not passing.all():
+                chosen = chosen[passing]
+                partitions = None if partitions is None else partitions[passing]
+        return chosen, partitions
 
     def _candidates(self, batch: RoutedBatch, chosen: Ids) -> tuple[Ids, Partitions]:
         """The tuples whose keys may be on disk, and their partitions by the place's column."""
@@ -145,6 +162,17 @@ class ResidentProbe(Probe):
                 chosen, partitions = chosen[passing], partitions[passing]
         assert partitions is not None
         return chosen, partitions
+
+
+def _other_keys(
+    graph: Graph, signature: Signature, target: int, residents: Sequence[Resident]
+) -> list[tuple[FlushedRows, KeyPart]]:
+    """Keys by which the batch will probe sources other than `target` that it lacks."""
+    found = []
+    for source in bits(graph.all_sources & ~signature.sources & ~(1 << target)):
+        flushed = residents[graph.roles[source].relation].flushed
+        found += [(flushed, part) for part in key_parts(graph, signature, source)]
+    return found
 
 
 def _limits(

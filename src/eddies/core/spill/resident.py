@@ -28,6 +28,7 @@ class Resident:
         self.flushed = flushed
         self.n_arrived = 0
         self.generation = 0
+        self.has_filters = False
         self._kept: Rows = _NONE  # arrival numbers of the rows that stayed at the last flush;
         self._first_since = 0  # rows since then arrived one after the other, from this number on
 
@@ -35,6 +36,14 @@ class Resident:
         """Store the rows of `block` under the next arrival numbers."""
         self.stem.build(block)
         self.n_arrived += block.n_rows
+        if self.has_filters:
+            self.flushed.add_keys(block)
+
+    def begin_filters(self) -> None:
+        """Enter the keys of all rows so far, none of which may be on disk yet, and of all to come."""
+        if not self.has_filters:
+            self.flushed.add_keys(self.stem.store)
+            self.has_filters = True
 
     @property
     def n_rows(self) -> int:

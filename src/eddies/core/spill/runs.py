@@ -22,7 +22,7 @@ import pyarrow as pa
 from eddies.core.graph import Graph, Relation
 from eddies.core.modules.stem import SteM
 from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
-from eddies.core.spill.key_filter import KeyFilter
+from eddies.core.spill.key_filter import FilterRoom, KeyFilter
 from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
 from eddies.core.state.columns import Words, column_of
 from eddies.core.state.rows import Block, RowStore
@@ -86,7 +86,7 @@ class FlushedRows:
         directory: SpillDirectory,
         n_partitions: int,
         piece_bytes: int,
-        filter_bytes: int,
+        filter_room: FilterRoom,
     ) -> None:
         self.relation = relation
         self.n_partitions = n_partitions
@@ -103,8 +103,7 @@ class FlushedRows:
         self._schema = pa.schema([*relation.stored, pa.field("arrival", pa.int32())])
         self._pieces: list[list[_Piece]] = [[] for _ in range(n_partitions)]
         self._again: dict[str, tuple[int, list[list[_Piece]]]] = {}
-        each = filter_bytes // max(1, len(self.keys))
-        self.filters = {name: KeyFilter(each) for name in self.keys}
+        self.filters = {name: KeyFilter(filter_room) for name in self.keys}
 
     @property
     def n_bytes(self) -> int:
@@ -133,8 +132,6 @@ class FlushedRows:
                 piece = _Piece(self.n_runs, self._file, self._file.write(batch))
                 self._pieces[partition].append(piece)
             self.is_on_disk[partition] = True
-        for name, key_filter in self.filters.items():
-            key_filter.add(store.column(name).words(rows))
         first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
         self.first_arrival = min(self.first_arrival, int(first_arrival))
         self.n_rows += rows.shape[0]
@@ -148,8 +145,13 @@ class FlushedRows:
         arrays.append(pa.array(rows if arrivals is None else arrivals[rows]))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
+    def add_keys(self, place: RowStore | Block) -> None:
+        """These rows have arrived: enter their keys into the filters."""
+        for name, key_filter in self.filters.items():
+            key_filter.add(place.column(name).words(None))
+
     def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_] | None:
-        """For each key word whether a flushed row may have it in column `name`; None: all may."""
+        """For each key word whether a row may have it in column `name`; None: all may."""
         return self.filters[name].may_contain(words)
 
     # Back again

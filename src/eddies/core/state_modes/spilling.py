@@ -19,7 +19,8 @@ wait again for another relation, and needs no other bookkeeping.
 
 Partitions only save work. A relation is probed on different keys from different signatures, so no
 partitioning localises all probes; `spill.runs` partitions by one key, and again by another when
-that pays. Bloom filters over the flushed rows' keys keep most useless tuples from waiting.
+that pays. Bloom filters over the keys of every relation keep most useless tuples from waiting: those
+for which the relation they are about to probe, or another that they lack, has no row.
 
 The budget covers rows, indexes, filters, waiting tuples and rows read back. When the last base
 batch has been routed, *cleanup* answers everything that waits, relation by relation: rows of a few
@@ -50,6 +51,7 @@ from eddies.core.route import RouteTable
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
 from eddies.core.spill.give_back import give_back
+from eddies.core.spill.key_filter import FilterRoom
 from eddies.core.spill.partitions import n_partitions_for
 from eddies.core.spill.pending import Pending, Waiting
 from eddies.core.spill.probes import ChunkProbe, ResidentProbe
@@ -68,7 +70,7 @@ _ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few 
 _FEWEST_BATCH_ROWS = 1024
 _PENDING_SHARE = 16  # of the budget: one part in so many for waiting tuples, ...
 _WORK_SHARE = 5  # ... for writing and reading them and the batches on their way, ...
-_FILTER_SHARE = 8  # ... for filters, ...
+_FILTER_SHARE = 3  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
 _SHELF_SHARE = 16
@@ -102,7 +104,7 @@ class SpillingStems(StateMode):
         self._table = StampTable(len(graph.roles))
         self._pending = Pending(self.directory, budget // _PENDING_SHARE)
         n_partitions = n_partitions_for(budget)
-        filter_bytes = budget // _FILTER_SHARE // len(graph.relations)
+        filter_room = FilterRoom(budget // _FILTER_SHARE)
         self.residents = [
             Resident(
                 stem,
@@ -112,7 +114,7 @@ class SpillingStems(StateMode):
                     self.directory,
                     n_partitions,
                     max(4096, budget // _PIECE_SHARE),
-                    filter_bytes,
+                    filter_room,
                 ),
             )
             for stem, relation in zip(stems, graph.relations, strict=True)
@@ -182,6 +184,7 @@ class SpillingStems(StateMode):
             self._pending,
             self._table,
             self._counts[self._graph.roles[move.target].relation],
+            self.residents,
         )
         return probe, Candidate(move.target, probe.name, "probe", move.cross)
 
@@ -252,6 +255,9 @@ class SpillingStems(StateMode):
         `at_least` fewer than now.
         """
         allowed = min(allowed, max(0, self.n_bytes_ahead - at_least))
+        if self.n_flushes == 0:
+            for resident in self.residents:
+                resident.begin_filters()
         while (excess := self.n_bytes_ahead - allowed) > 0:
             victims = choose_partitions(self.residents, self._counts, self._flush_policy, excess)
             if not victims:
