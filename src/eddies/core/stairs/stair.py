@@ -28,8 +28,7 @@ many look-ups per inserted tuple.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +39,7 @@ from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.stairs.pool import Pool
+from eddies.core.stairs.tuples import History, Match, Tuples, distinct
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
@@ -48,56 +48,6 @@ from eddies.core.state.scratch import Scratch
 _INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
 
 __all__ = ["History", "Match", "Stair", "Tuples"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tuples:
-    """Tuples of one signature: a vector of row ids for every source spanned."""
-
-    signature: Signature
-    ids: Mapping[int, Ids]
-
-    @property
-    def n_rows(self) -> int:
-        return int(next(iter(self.ids.values())).shape[0])
-
-    def picked(self, positions: Ids) -> Tuples:
-        """The tuples at `positions`."""
-        return Tuples(self.signature, {s: ids[positions] for s, ids in self.ids.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What a probe found: positions of the probing tuples, and the stored tuples they met."""
-
-    positions: Ids
-    stored: Tuples
-
-
-class History:
-    """What all STAIRs of a query must know of the past.
-
-    `routed[source]` is how many rows of its relation have been routed: a view of a SteM shows no row
-    beyond, for rows that wait have not met anybody yet. `enforces=False` leaves Invariant B alone on
-    insertion, as the paper does; it is there to show what then goes wrong. `allowance` is how many
-    bytes all pools together may take (None: any number), `stairs` are those that count.
-    """
-
-    __slots__ = ("allowance", "enforces", "is_rewritten", "n_demoted", "routed", "stairs")
-
-    def __init__(self, n_sources: int) -> None:
-        self.routed = [0] * n_sources
-        self.is_rewritten = False
-        self.enforces = True
-        self.allowance: int | None = None
-        self.stairs: list[Stair] = []
-        self.n_demoted = 0  # STAIRs that became views because there was no room
-
-    def has_room(self, n_bytes: int) -> bool:
-        """Whether pools may grow by `n_bytes`."""
-        if self.allowance is None:
-            return True
-        return sum(stair.n_bytes_at_most for stair in self.stairs) + n_bytes <= self.allowance
 
 
 class Stair:
@@ -376,7 +326,7 @@ class Stair:
             return None
         other.kill(np.unique(theirs))
         done = pool.signature.done & other.signature.done
-        return _distinct(Signature(mask, done), own)
+        return distinct(Signature(mask, done), own)
 
     def _collapse(self, pool: Pool, positions: Ids, rows: Ids) -> None:
         """Of equal tuples keep the oldest."""
@@ -406,15 +356,6 @@ class Stair:
         self.pools.clear()
         self._leave_view()
         self.form = self.building = 0
-
-
-def _distinct(signature: Signature, tuples: Tuples) -> Tuples:
-    """The part of `tuples` that `signature` spans, each combination once."""
-    ids = {s: tuples.ids[s] for s in tuples.ids if signature.sources >> s & 1}
-    order = np.lexsort(list(ids.values()))
-    is_first = np.ones(order.shape[0], dtype=np.bool_)
-    is_first[1:] = np.logical_or.reduce([v[order[1:]] != v[order[:-1]] for v in ids.values()])
-    return Tuples(signature, {s: v[order[is_first]] for s, v in ids.items()})
 
 
 def _found(
