@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession
 
 import eddies
@@ -76,7 +78,21 @@ def as_arrow(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> o
     return table
 
 
+def as_csv(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> object:
+    path = folder / f"{name}.csv"
+    csv.write_csv(table, path)
+    return eddies.read.csv(str(path), schema=table.schema)
+
+
+def as_json(table: pa.Table, name: str, spark: SparkSession, folder: Path) -> object:
+    path = folder / f"{name}.json"
+    rows = (json.dumps(row, default=str) for row in table.to_pylist())
+    path.write_text("\n".join(rows))
+    return eddies.read.json(str(path), schema=table.schema)
+
+
 KINDS: tuple[Given, ...] = (as_frame, as_parquet, as_arrow)
+TEXT_KINDS: tuple[Given, ...] = (as_csv, as_json)
 
 
 @pytest.mark.parametrize("chunk", range(N_GENERATED // CHUNK))
@@ -98,6 +114,14 @@ def test_generated_queries(spark: SparkSession, tmp_path: Path, chunk: int) -> N
         found = eddies.sql(case.sql, given, spark=spark, options=options).toArrow()
         assert found.column_names == expected.column_names, case
         assert_same_bag(found, expected, (seed, options, case))
+
+
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_star_from_text_files(spark: SparkSession, tmp_path: Path, kind: Given) -> None:
+    tables = facts()
+    given = {name: kind(table, name, spark, tmp_path) for name, table in tables.items()}
+    found = eddies.sql(STAR, given, spark=spark, options=eddies.Options(cells=2)).toArrow()
+    assert_same_bag(found, Oracle().answer(STAR, tables))
 
 
 @pytest.mark.parametrize("cells", CELLS)

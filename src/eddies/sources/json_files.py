@@ -76,10 +76,16 @@ class JsonSplit:
                 arrays = [
                     pa.repeat(constants[name], piece.num_rows)
                     if name in constants
-                    else convert(piece.column(name), self.schema.field(name).type)
+                    else self._column(name, piece)
                     for name in columns
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _column(self, name: str, piece: pa.RecordBatch) -> pa.Array:
+        try:
+            return convert(piece.column(name), self.schema.field(name).type)
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"{self.part.file.path}, column {name!r}: {error}") from error
 
     def _parsed(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         lines = lines_of(self.part)
@@ -87,12 +93,17 @@ class JsonSplit:
             return
         # Without any column nothing would be parsed, and rows could not be counted.
         wanted = names or [self.schema.names[0]]
-        schema = pa.schema([self.schema.field(name) for name in wanted])
+        schema = pa.schema([(name, _written_type(self.schema.field(name).type)) for name in wanted])
         try:
             table = _read(lines, schema)
         except pa.ArrowInvalid as error:
             raise _broken(self.part, error) from error
         yield from table.to_batches()
+
+
+def _written_type(type_: pa.DataType) -> pa.DataType:
+    """As which type Arrow must parse values of `type_`: JSON has dates and times as text only."""
+    return pa.string() if pa.types.is_date(type_) or pa.types.is_time(type_) else type_
 
 
 def _broken(part: LineRange, error: Exception) -> SourceError:
