@@ -14,9 +14,9 @@ stamps decide (`exactly_once`).
 
 The query has ended when every relation has ended and nothing waits or is in flight, by counting.
 
-Known limitations: one process; under a memory budget only SteMs go to disk, other states raise; several
-threads route only while the last relation streams in, when nothing is stored any more. A relation with two
-roles is always stored, so when it comes last, one thread routes it.
+Known limitations: one process; under a memory budget only SteMs go to disk, other states raise;
+several threads route only while the last relation streams in, when nothing is stored any more. A
+relation with two roles is always stored, so when it comes last, one thread routes it.
 """
 
 from __future__ import annotations
