@@ -39,6 +39,7 @@ __all__ = ["LocalRun", "explain", "run", "sql"]
 
 DEFAULT_STALL_TIMEOUT_S = 300.0
 _BATCHES_AHEAD = 64  # for each of several threads: as many may be under way at once
+_BATCHES_AHEAD_WITHIN_BUDGET = 2  # the same where memory is bounded
 _UNREAD = pa.schema([])  # stands for the columns of a table that the query does not read
 _LONG_NS = 20_000_000  # spent on reading, after which threads get what there is
 
@@ -65,7 +66,8 @@ class LocalRun:
         self._interleave = interleave
         self._started_ns = 0
         self._is_read = False
-        self._n_ahead = 1 if options.threads == 1 else _BATCHES_AHEAD * options.threads
+        ahead = _BATCHES_AHEAD if options.memory is None else _BATCHES_AHEAD_WITHIN_BUDGET
+        self._n_ahead = 1 if options.threads == 1 else ahead * options.threads
         names = list(dict.fromkeys(source.table for source in query.sources))
         for name in names:
             if name not in tables:
