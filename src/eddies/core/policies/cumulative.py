@@ -5,8 +5,8 @@ every later tuple that meets it follows. So a join is judged by how many tuples 
 with *all* relations beyond it, as the state forecasts from the rows that have come; the lowest goes
 first. Where nothing is forecast (predicates, SteMs), the measured selectivity stands in.
 
-"cumulative-window" and "content" are the same policy over a state ("stairs" or "joins") that sends rows of
-a source to different joins, by arrival or by their values, before a policy is asked: see
+"cumulative-window" and "content" are the same policy over a state ("stairs" or "joins") that sends
+rows of a source to different joins, by arrival or by their values, before a policy is asked: see
 `state_modes.regional`. Over any other state they are plain "cumulative".
 """
 
