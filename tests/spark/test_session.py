@@ -65,7 +65,7 @@ def test_workers_run_this_python_and_find_the_package(spark: SparkSession) -> No
 
 def test_defaults_reach_spark_and_the_callers_settings_win(spark: SparkSession) -> None:
     wanted = default_settings() | {
-        "spark.master": "local[2]",
+        "spark.master": "local[2,4]",
         "spark.sql.shuffle.partitions": "3",
         "spark.driver.memory": "1g",
     }
@@ -92,14 +92,14 @@ print(sorted(changed - {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}))
 
 def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.ansi.enabled")
-    again = eddies.session(**{"spark.sql.ansi.enabled": False, "spark.master": "local[2]"})
+    again = eddies.session(**{"spark.sql.ansi.enabled": False, "spark.master": "local[2,4]"})
     assert again is spark
     assert spark.conf.get("spark.sql.ansi.enabled") == "false"
     spark.conf.set("spark.sql.ansi.enabled", before)
 
 
 def test_a_setting_of_the_start_is_refused_while_spark_runs(spark: SparkSession) -> None:
-    with pytest.raises(OptionError, match=r"runs already with local\[2\]: call \.stop\(\)"):
+    with pytest.raises(OptionError, match=r"runs already with local\[2,4\]: call \.stop\(\)"):
         eddies.session(**{"spark.master": "local[1]"})
 
 
