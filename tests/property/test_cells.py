@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from eddies.core.expr import Expr
 from eddies.core.graph import Graph, make_graph
 from eddies.core.options import Options
 from eddies.core.query import Query
@@ -138,6 +139,30 @@ def cell_outputs(
             schema = batches[0].schema if batches else schemas[name]
             delivered[name] = pa.Table.from_batches(batches, schema)
         yield local.run(query, delivered, Options(seed=cell)).table()
+
+
+class InPieces:
+    """A split that is read in several batches, as a large row group is."""
+
+    n_bytes = None
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.n_rows = table.num_rows
+
+    def read(
+        self, columns: Sequence[str], where: tuple[Expr, ...] = (), batch_rows: int = 3
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self._table.select(list(columns)).to_batches(max_chunksize=3)
+
+
+@pytest.mark.parametrize("n_cells", [1, 2, 3, 5, 8])
+def test_borders_of_a_row_split_may_lie_anywhere_in_a_split(n_cells: int) -> None:
+    table = pa.table({"id": range(31)})
+    splits = tuple(InPieces(table.slice(start, 13)) for start in (0, 13, 26))
+    whole = Reading("t", ("id",), (), splits, n_cells, ())
+    found = [b.column(0).to_pylist() for c in range(n_cells) for b in whole.batches((c,))]
+    assert [value for part in found for value in part] == list(range(31))
 
 
 def test_a_star_splits_the_facts_and_replicates_the_rest() -> None:

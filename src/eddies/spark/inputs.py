@@ -102,10 +102,7 @@ def _estimated_rows(frame: DataFrame, schema: pa.Schema) -> int | None:
     printed = StringIO()
     with redirect_stdout(printed):
         frame.explain(mode="cost")
-    found = re.search(
-        r"Statistics\(sizeInBytes=([0-9.E+]+) ([KMGTPE]?i?B)(?:, rowCount=([0-9.E+]+))?",
-        printed.getvalue(),
-    )
+    found = _STATISTICS.search(printed.getvalue())
     if found is None:
         return None
     if found[3]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -155,5 +156,5 @@ def _n_slots(spark: SparkSession) -> int:
     """Tasks that run at the same time, as far as can be known."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # noqa: BLE001  Spark Connect has no context to ask
+    except PySparkException:  # Spark Connect has no context to ask
         return max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))

@@ -106,10 +106,11 @@ class Reading:
             # A border: predicates must not move it, so this split is read without them.
             position = 0
             for batch in split.read(self.columns):
-                cut = batch.slice(max(low - position, 0), max(high - max(low, position), 0))
+                start = min(max(low - position, 0), batch.num_rows)
+                stop = min(max(high - position, 0), batch.num_rows)
                 position += batch.num_rows
-                if cut.num_rows:
-                    yield cut
+                if start < stop:
+                    yield batch.slice(start, stop - start)
 
     def _hashed(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
         keep: npt.NDArray[np.bool_] | None = None
