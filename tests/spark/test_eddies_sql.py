@@ -114,6 +114,9 @@ def test_generated_queries(spark: SparkSession, tmp_path: Path, chunk: int) -> N
         found = eddies.sql(case.sql, given, spark=spark, options=options).toArrow()
         assert found.column_names == expected.column_names, case
         assert_same_bag(found, expected, (seed, options, case))
+        for name, table in case.tables.items():
+            frame_of(delivered_table(table), spark).createOrReplaceTempView(name)
+        assert_same_bag(found, spark.sql(case.sql).toArrow(), (seed, options, case))
 
 
 @pytest.mark.parametrize("kind", TEXT_KINDS)
