@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
@@ -241,11 +241,57 @@ class Eddy:
             name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
             self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
 
+    def restore(self, source: str, batch: pa.RecordBatch) -> None:
+        """Rows that came in an earlier life of this query: stored like others, but not routed, because
+        what they match among themselves was put out then.
+
+        Only where state is base rows (SteMs), and while nothing waits to be routed.
+        """
+        relation = self._relation(source)
+        self._check_open(relation)
+        assert not self._waiting, "restored rows come before all others"
+        self._n_arrived[relation] += batch.num_rows
+        if self._skips_build[relation] or self.graph.query.never:
+            return
+        try:
+            for start in range(0, batch.num_rows, self._piece_rows):
+                piece = batch.slice(start, self._piece_rows)
+                block = self._admit(relation, piece, stored=True)
+                if block.n_rows:
+                    for _ in self.mode.take_in(relation, block):
+                        pass
+                self._check_budget()
+                self.mode.at_safe_point()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """All results of the rows pushed so far, also those that wait for rows on disk: the end of an
+        epoch. State stays, and more rows may come. Groups of an aggregation are given out as they are
+        and begun anew, to be merged by whoever reads them.
+        """
+        self.mode.is_settling = True
+        try:
+            while (rows := self.poll()) is not None:
+                yield rows
+        finally:
+            self.mode.is_settling = False
+        if self._error is None and not self._is_finished:
+            assert self.n_in_flight == 0, "nothing waits at the end of an epoch"
+            self.output.finish_part()
+            while (rows := self.output.pop()) is not None:
+                yield rows
+
     def push_by(self, source: str, scan: str, batch: pa.RecordBatch) -> None:
         """`push`, when a relation has several scans: these rows come by `scan`."""
+        self.arrive_by(source, scan)
+        self.push(source, batch)
+
+    def arrive_by(self, source: str, scan: str) -> None:
+        """The next rows of a relation come by `scan`."""
         if self.access is not None:
             self.access.arrives_by(self._relation(source), scan)
-        self.push(source, batch)
 
     def lose_scan(self, source: str, scan: str, reason: str) -> None:
         """A scan has failed for good. Others of the relation go on, or its indexes take over."""

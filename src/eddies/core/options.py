@@ -78,6 +78,8 @@ class Options:
     cells             how many eddies share one join on Spark; None: from the sizes of the inputs.
     trace_dir         folder in which every eddy on Spark leaves what it did; None: nowhere. All
                       executors and the driver must see it.
+    checkpoint        directory in which a streaming query keeps its state: the same as the
+                      checkpointLocation of its writeStream.
     spill_dir         where rows go that do not fit into `memory`; None: the system's temporary
                       directory. Each eddy makes a directory of its own there and removes it.
     flush_size        share of `memory` that one flush makes free, above 0 and at most 1.
@@ -103,6 +105,7 @@ class Options:
     seed: int = 0
     cells: int | None = None
     trace_dir: str | None = None
+    checkpoint: str | None = None
     spill_dir: str | None = None
     flush_size: float = 0.2
     flush: str = "adaptive-global"

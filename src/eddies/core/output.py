@@ -115,6 +115,16 @@ class Output:
         self.flush()
 
 
+    def finish_part(self) -> None:
+        """All rows of an epoch are in: make its groups ready, and begin with new ones."""
+        for aggregator in self._aggregators:
+            groups = aggregator.restart()
+            if groups.num_rows:
+                with self._lock:
+                    self._ready.append(groups)
+        self.flush()
+
+
 class Collector:
     """Where one router leaves its results."""
 

@@ -53,7 +53,16 @@ class BlockPlan:
         )
         return self._run(spark, options, from_arrow_schema(unique)).toDF(*columns.names)
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether some relation streams."""
+        return any(given.is_streaming for given in self.inputs.values())
+
     def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
+        if self.is_streaming:
+            from eddies.spark.stream_block import stream_dataframe
+
+            return stream_dataframe(self, spark, options, schema)
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
@@ -63,33 +72,37 @@ class BlockPlan:
             options,
             self.cells,
             self.order,
-            {name: self._reading(name) for name in self.order if name not in exchanged},
+            {name: self.reading(name) for name in self.order if name not in exchanged},
             {name: size.n_rows for name, size in self.sizes.items() if size.n_rows is not None},
             fed,
             tuple(schema.names),
         )
         if fed == "rows":
-            return self._columns(by_partitions[0], spark).mapInArrow(task, schema)
+            return self.columns(by_partitions[0], spark).mapInArrow(task, schema)
         n_cells = self.cells.n_cells
         if fed == "cells":
             return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
         for name in exchanged:
             pack = make_pack(self.order.index(name), self.cells.deliveries[name], self.cells)
-            blobs = self._columns(name, spark).mapInArrow(pack, PACKED)
+            blobs = self.columns(name, spark).mapInArrow(pack, PACKED)
             packed = blobs if packed is None else packed.unionAll(blobs)
         assert packed is not None, "fed by blobs means that something is exchanged"
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
 
-    def _columns(self, name: str, spark: SparkSession) -> DataFrame:
+    def columns(self, name: str, spark: SparkSession) -> DataFrame:
         """The columns of a relation that the block reads, from Spark."""
-        relation = next(r for r in self.graph.relations if r.name == name)
         frame = self.inputs[name].dataframe(spark)
         if name in self.pushdown:
             frame = frame.where(self.pushdown[name])
-        return frame.select(*(quoted(column) for column in relation.read.names))
+        return frame.select(*(quoted(column) for column in self.read_columns(name)))
 
-    def _reading(self, name: str) -> Reading:
+    def read_columns(self, name: str) -> tuple[str, ...]:
+        """The columns of a relation that the block reads."""
+        return tuple(next(r for r in self.graph.relations if r.name == name).read.names)
+
+    def reading(self, name: str) -> Reading:
+        """How the cells read a relation themselves."""
         relation = next(r for r in self.graph.relations if r.name == name)
         source = self.inputs[name].source
         assert source is not None, "direct delivery is of sources"
@@ -118,13 +131,19 @@ def plan_block(
     sizes = {relation: by_table[table] for relation, table in tables.items()}
     graph = make_graph(separate)
     cells = plan_cells(graph, sizes, n_slots, options.cells)
-    exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
-    if len(exchanged) == 1 and options.cells is None:
-        cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
     relations = {relation: inputs[table] for relation, table in tables.items()}
+    is_streaming = any(given.is_streaming for given in relations.values())
+    exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
+    if len(exchanged) == 1 and options.cells is None and not is_streaming:
+        cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
     conditions = {r.name: _condition(block, graph, r) for r in graph.relations}
     pushdown = {name: condition for name, condition in conditions.items() if condition}
-    return BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown)
+    plan = BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown)
+    if is_streaming:
+        from eddies.spark.stream_block import stored_cells
+
+        plan = replace(plan, cells=stored_cells(options, plan) or cells)
+    return plan
 
 
 def _condition(block: Block, graph: Graph, relation: Relation) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 from eddies.core.graph import Graph
 from eddies.core.query import Query
@@ -97,6 +97,20 @@ class CellPlan:
     @property
     def n_cells(self) -> int:
         return prod(self.shares)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> CellPlan:
+        """The plan that `dataclasses.asdict` made these plain values of."""
+        deliveries = {
+            name: Delivery(
+                given["relation"],
+                given["how"],
+                given["is_split"],
+                tuple(HashedOn(**on) for on in given["hashed"]),
+            )
+            for name, given in values["deliveries"].items()
+        }
+        return cls(tuple(values["shares"]), deliveries, values["last"], values["ns"])
 
     def coordinates(self, cell: int) -> tuple[int, ...]:
         """The coordinates of a cell in the box."""

@@ -12,16 +12,20 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from eddies.core.state.columns import normal_type
-from eddies.errors import SourceError, UnsupportedError
+from eddies.errors import SourceError
 from eddies.sources import read
 from eddies.sources.inline import InlineSource, delivered_table, frame_of
 from eddies.sources.source import Source, is_source
+
+if TYPE_CHECKING:
+    from eddies.sources.streams.base import Stream
 
 __all__ = ["Input", "frame_input", "make_inputs", "quoted", "row_bytes"]
 
@@ -41,6 +45,12 @@ class Input:
     source: Source | None
     frame: DataFrame | None
     n_rows: int | None
+    stream: Stream | None = None
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether its rows arrive over time."""
+        return self.stream is not None or (self.frame is not None and self.frame.isStreaming)
 
     def dataframe(self, spark: SparkSession) -> DataFrame:
         """The table as Spark reads it."""
@@ -85,12 +95,9 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
 
 def frame_input(name: str, frame: DataFrame) -> Input:
     """A table that is a DataFrame."""
-    if frame.isStreaming:
-        raise UnsupportedError(
-            f"table {name!r} is a streaming DataFrame; eddies.sql reads batch inputs only"
-        )
     schema = _normal(to_arrow_schema(frame.schema, timezone="UTC"))
-    return Input(name, schema, None, frame, _estimated_rows(frame, schema))
+    n_rows = None if frame.isStreaming else _estimated_rows(frame, schema)
+    return Input(name, schema, None, frame, n_rows)
 
 
 def _normal(schema: pa.Schema) -> pa.Schema:

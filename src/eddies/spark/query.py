@@ -24,9 +24,10 @@ from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.inputs import Input, frame_input, make_inputs
 from eddies.spark.session import session
+from eddies.spark.stream_block import check_streaming, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
 
-__all__ = ["Planned", "plan_query", "sql"]
+__all__ = ["Planned", "plan_inputs", "plan_query", "sql"]
 
 _DERIVED_ROWS = 100_000
 
@@ -73,6 +74,8 @@ class Planned:
     def _derived_input(self, name: str, block: Block) -> Input:
         """What Spark computes. How much that will be is a guess; if in doubt, less than a table."""
         given = frame_input(name, self._frame(name))
+        if any(known.is_streaming for known in self.inputs.values()):
+            given = saved(given, self.spark, self.options)
         sizes = [self.inputs[s.table].n_rows for s in block.query.sources if s.table in self.inputs]
         most = max((size for size in sizes if size is not None), default=_DERIVED_ROWS)
         return replace(given, n_rows=min(given.n_rows or _DERIVED_ROWS, most // 10 + 1))
@@ -111,6 +114,21 @@ def plan_query(
     spark = spark or _session_of(tables)
     used = named_tables(query)
     inputs = make_inputs({n: t for n, t in tables.items() if n.lower() in used}, spark)
+    return plan_inputs(query, inputs, list(tables), spark, options, functions)
+
+
+def plan_inputs(
+    query: str,
+    inputs: dict[str, Input],
+    tables: Iterable[str],
+    spark: SparkSession,
+    options: Options,
+    functions: tuple[UserFunction, ...] = (),
+) -> Planned:
+    """`plan_query` for tables that are open already; `tables` are the names of all that there are."""
+    if any(given.is_streaming for given in inputs.values()):
+        check_streaming(options)
+        inputs = {name: saved(given, spark, options) for name, given in inputs.items()}
     schemas = {name: pa.schema([]) for name in tables}
     schemas |= {name: given.schema for name, given in inputs.items()}
 

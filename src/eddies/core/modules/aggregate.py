@@ -201,6 +201,14 @@ class Aggregator:
         handed_out, self._handed_out = self._handed_out, []
         return handed_out
 
+    def restart(self) -> pa.RecordBatch:
+        """The groups so far, which are forgotten: for results that come in parts."""
+        groups = self.result()
+        self._partials, self._n_partial, self._n_collected = [], 0, 0
+        self._merge_at = _FEWEST_PARTIAL_ROWS
+        self._table = None
+        return groups
+
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
         other._empty_table()

@@ -55,6 +55,7 @@ class StateMode(Protocol):
     stores_on_the_way: bool  # whether steps store tuples: then the budget is checked after each
     spills: bool = False
     is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
+    is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
 
     @property
     def needs_safe_point(self) -> bool:

@@ -27,7 +27,8 @@ batch has been routed, *cleanup* answers everything that waits, relation by rela
 partitions are read into memory, as many as fit, and the tuples waiting for them stream by. A
 partition that does not fit is read in chunks, and its tuples stream by once for each: slower, never
 wrong. SteMs that no waiting tuple lacks are dropped first. While sources are silent, waiting tuples
-are answered in the same way, a piece at a time, whenever enough of them wait.
+are answered in the same way, a piece at a time, whenever enough of them wait; at the end of an epoch
+of a stream all of them are.
 
 Known limitations: an expensive predicate may be evaluated again for a row that was flushed.
 """
@@ -196,7 +197,7 @@ class SpillingStems(StateMode):
             self._flush(self._allowed_bytes, self._flush_bytes)
 
     def resume(self) -> Resumed | None:
-        if not (self.is_silent or all(self._has_ended)):
+        if not (self.is_silent or self.is_settling or all(self._has_ended)):
             return None
         while True:
             if self._work is None:
@@ -281,9 +282,11 @@ class SpillingStems(StateMode):
         if not waiting:
             return None
         if all(self._has_ended):
-            self._make_room()
-            return self._answer(max(waiting, key=lambda relation: waiting[relation]))
-        return self._silent_work(waiting)
+            self._drop_unneeded()
+        elif not self.is_settling:
+            return self._silent_work(waiting)
+        self._make_room()
+        return self._answer(max(waiting, key=lambda relation: waiting[relation]))
 
     def _silent_work(self, waiting: dict[int, int]) -> Iterator[Resumed] | None:
         """Sources are silent: answer where least must be read for each waiting tuple, unless it is
@@ -300,8 +303,8 @@ class SpillingStems(StateMode):
         self.n_silent_merges += 1
         return self._answer(best)
 
-    def _make_room(self) -> None:
-        """Drop SteMs that no waiting tuple lacks, and flush what takes the room of cleanup."""
+    def _drop_unneeded(self) -> None:
+        """Drop SteMs that no waiting tuple lacks: no more rows will come."""
         lacking = 0
         for place in self._pending.places():
             lacking |= self._graph.all_sources & ~place.signature.sources
@@ -309,6 +312,9 @@ class SpillingStems(StateMode):
         for number, resident in enumerate(self.residents):
             if number not in needed:
                 resident.drop()
+
+    def _make_room(self) -> None:
+        """Flush what takes the room of cleanup."""
         allowed = int(self._budget * _CLEANUP_SHARE)
         if self.n_bytes_ahead > allowed:
             self._flush(allowed, 0)

@@ -1,0 +1,132 @@
+"""One block of a streaming query: packed streams of its relations, exchanged, joined by epochs.
+
+Relations that stream come as blobs: a streaming DataFrame is packed by Spark (`exchange`), a source of
+our own packs itself (`stream_source`). Relations that do not stream are read by the cells themselves
+when the query begins. Tasks cannot read a batch DataFrame, so it is saved beside the state first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from eddies.core.options import Options
+from eddies.errors import OptionError, UnsupportedError
+from eddies.sources import read
+from eddies.spark.block import BlockPlan
+from eddies.spark.cells import CellPlan
+from eddies.spark.exchange import PACKED, make_pack
+from eddies.spark.inputs import Input
+from eddies.spark.stream_task import StreamTask
+from eddies.streaming.cell import CellSpec
+from eddies.streaming.plan_file import PlanFile, fingerprint
+
+__all__ = ["check_streaming", "saved", "state_folder", "stream_dataframe", "stored_cells"]
+
+
+def check_streaming(options: Options) -> None:
+    """Raise if `options` do not suit a streaming query."""
+    if options.checkpoint is None:
+        raise OptionError(
+            "a streaming query keeps its state in its checkpoint: give Options(checkpoint=DIR), and "
+            "the same DIR as checkpointLocation of writeStream"
+        )
+    if options.state not in ("auto", "stems"):
+        raise OptionError(
+            f"a streaming query keeps its state in SteMs, from which any other can be made; "
+            f"Options(state={options.state!r}) is for batch queries"
+        )
+
+
+def state_folder(options: Options, block: str) -> str:
+    """Where the state of a block lies."""
+    return f"{str(options.checkpoint).rstrip('/')}/eddies/{block}"
+
+
+def stored_cells(options: Options, plan: BlockPlan) -> CellPlan | None:
+    """The cells with which the state in the checkpoint was made, None if there is no state yet.
+
+    Raises if that state is another query's, or was made for another number of cells.
+    """
+    folder = state_folder(options, plan.name)
+    known = PlanFile.read(folder)
+    if known is None:
+        return None
+    _plan_file(plan).check(known, folder)
+    cells = CellPlan.from_values(known.cells)
+    if options.cells is not None and options.cells != cells.n_cells:
+        raise OptionError(
+            f"the checkpoint {folder} was made with {cells.n_cells} cells, Options(cells="
+            f"{options.cells}) asks for others; leave it out, or use another checkpoint"
+        )
+    return cells
+
+
+def saved(given: Input, spark: SparkSession, options: Options) -> Input:
+    """A batch DataFrame as files that tasks can read; anything else as it is."""
+    if given.is_streaming or given.frame is None:
+        return given
+    path = f"{str(options.checkpoint).rstrip('/')}/eddies/static/{given.name}"
+    given.frame.write.mode("ignore").parquet(path)
+    source = read.parquet(path)
+    if not source.is_direct:
+        raise UnsupportedError(
+            f"table {given.name!r} was saved to {path!r}, which tasks cannot read; use a checkpoint "
+            "on a file system that pyarrow can read"
+        )
+    return replace(given, source=source, frame=None, n_rows=source.n_rows)
+
+
+def _plan_file(plan: BlockPlan) -> PlanFile:
+    text = ", ".join(f"{source.table} {source.name}" for source in plan.query.sources)
+    return PlanFile(fingerprint(plan.query), f"a join of {text}", asdict(plan.cells))
+
+
+def stream_dataframe(
+    plan: BlockPlan, spark: SparkSession, options: Options, schema: StructType
+) -> DataFrame:
+    """The output of the block's eddies, as a streaming DataFrame."""
+    relations, scans = list(plan.order), ["scan"] * len(plan.order)
+    keys: dict[str, tuple[str, ...]] = {}
+    packed: list[DataFrame] = []
+    feeds: list[Any] = []
+    for number, name in enumerate(plan.order):
+        given = plan.inputs[name]
+        if not given.is_streaming:
+            continue
+        pack = make_pack(number, plan.cells.deliveries[name], plan.cells)
+        if given.stream is None:
+            packed.append(plan.columns(name, spark).mapInArrow(pack, PACKED))
+            continue
+        columns = plan.read_columns(name)
+        from eddies.spark.stream_source import Feed
+
+        feeds.append(Feed(number, name, given.stream, columns, pack, plan.cells.n_cells))
+    if feeds:
+        from eddies.spark.stream_source import stream_frame
+
+        packed.append(stream_frame(spark, feeds))
+    spec = CellSpec(
+        plan.query,
+        replace(options, state="stems"),
+        tuple(relations),
+        {n: plan.reading(n) for n in plan.order if not plan.inputs[n].is_streaming},
+        tuple(scans),
+        keys,
+    )
+    task = StreamTask(
+        plan.name,
+        cloudpickle.dumps(spec),
+        plan.cells,
+        _plan_file(plan),
+        state_folder(options, plan.name),
+        tuple(schema.names),
+    )
+    together = packed[0]
+    for other in packed[1:]:
+        together = together.unionAll(other)
+    return together.repartitionById(plan.cells.n_cells, "cell").mapInArrow(task, schema)

@@ -1,0 +1,68 @@
+"""What a Spark task does in an epoch of a streaming query: log its rows, then let the keeper join them.
+
+See `eddies.streaming`. Spark names the epoch and the query in properties of the task. Everything the
+task hands to Spark is a function of the rows of the epoch and of the log before it, so an epoch that is
+run again gives the same rows, and a sink that knows the epoch writes them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from eddies.errors import StateError
+from eddies.spark.cells import CellPlan
+from eddies.streaming.attach import run_epoch
+from eddies.streaming.keeper import Request, cell_folder
+from eddies.streaming.log import Blob, EpochLog
+from eddies.streaming.plan_file import PlanFile
+
+__all__ = ["StreamTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTask:
+    """The function that `mapInArrow` runs on the packed rows of an epoch. `spec` is a pickled
+    `CellSpec`; `folder` is where the block's state lies; `names` are the columns that Spark gets.
+    """
+
+    block: str
+    spec: bytes
+    cells: CellPlan
+    plan: PlanFile
+    folder: str
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "runs in a Spark task"
+        epoch = context.getLocalProperty("streaming.sql.batchId")
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        if epoch is None or query_id is None:
+            raise StateError(
+                "this DataFrame streams, and runs only under writeStream; here it ran as a batch"
+            )
+        by_cell: dict[int, list[Blob]] = {}
+        for batch in batches:
+            cells, relations, payloads = batch.columns
+            for i, cell in enumerate(cells.to_pylist()):
+                blob = (relations[i].as_py(), payloads[i].as_buffer())
+                by_cell.setdefault(cell, []).append(blob)
+        for cell, blobs in by_cell.items():
+            EpochLog(cell_folder(self.folder, cell)).write(int(epoch), blobs)
+            request = Request(
+                self.spec,
+                cell,
+                self.cells.coordinates(cell),
+                self.folder,
+                int(epoch),
+                query_id,
+                self.plan,
+            )
+            for rows in run_epoch(self.block, request):
+                unnamed = tuple(rows.schema.names) != self.names
+                yield rows.rename_columns(self.names) if unnamed else rows

@@ -1,0 +1,265 @@
+"""The epoch log of a cell: every row that came to it, in immutable files by epoch.
+
+This is where exactly-once of streaming queries begins. The state of SteMs does not depend on how
+batches were routed, so rows are all that must be kept: the state before epoch N is what segments of
+epochs below N hold, and nothing else. A task writes the segment of its epoch before it joins anything
+(a write-ahead log). If the epoch is run again, by a retried task or a restarted driver, the same rows
+come again and the segment is replaced by its equal. Segments of epochs at or after N are never read
+when epoch N runs.
+
+A segment is an Arrow file of blobs (`relation`, `payload`, `check`): a payload is an Arrow stream of
+rows of one relation, an empty payload says that the relation has ended. A segment is written under
+another name and then renamed, so it is there as a whole or not at all; its checksums and the number
+of its predecessor tell damaged and lost ones.
+
+Epoch -1 is the *base*: the rows of static inputs, read once when the query begins.
+
+Small segments are put together (`compact`) so that a start opens few files. Only epochs before the
+running one are touched: they are committed, and will not run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from eddies.core.kernels.checksum import checksum
+from eddies.errors import StateError
+
+__all__ = [
+    "BASE",
+    "Blob",
+    "EpochLog",
+    "Segment",
+    "end_mark",
+    "open_folder",
+    "rows_of",
+    "serialised",
+]
+
+BASE = -1
+_NAME = re.compile(r"([0-9]{10})-([0-9]{10})\.arrow")
+_SCHEMA = pa.schema([("relation", pa.int32()), ("payload", pa.binary()), ("check", pa.uint64())])
+_SMALL_BYTES = 16 << 20  # segments below this are put together ...
+_MOST_SMALL = 16  # ... when there are so many
+_BLOB_ROWS = 1 << 16
+
+Blob = tuple[int, pa.Buffer]  # number of the relation, payload
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """One file: the epochs `first` to `last`."""
+
+    first: int
+    last: int
+    n_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Of the file. Numbers are one higher than epochs, for the base is epoch -1."""
+        return f"{self.first + 1:010d}-{self.last + 1:010d}.arrow"
+
+
+def serialised(batch: pa.RecordBatch) -> pa.Buffer:
+    """Rows as a payload."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def rows_of(payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The rows of a payload, without copying; none if it is an end mark."""
+    if payload.size:
+        yield from pa.ipc.open_stream(payload)
+
+
+def end_mark(relation: int) -> Blob:
+    """The blob that says that a relation has delivered its last row."""
+    return relation, pa.py_buffer(b"")
+
+
+class EpochLog:
+    """The segments in one folder, on any file system that pyarrow can write."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._files, self._path = open_folder(folder)
+
+    # Writing
+
+    def write(self, epoch: int, blobs: Iterable[Blob]) -> None:
+        """Make `blobs` the segment of `epoch`, whatever was there."""
+        earlier = self.segments(epoch)
+        # The base may be written after the first epoch's segment: it counts as being there.
+        previous = earlier[-1].last if earlier else min(BASE, epoch - 1)
+        self._write(Segment(epoch, epoch, 0), previous, blobs)
+
+    def _write(self, segment: Segment, previous: int, blobs: Iterable[Blob]) -> None:
+        self._files.create_dir(self._path, recursive=True)
+        temporary = f"{self._path}/.{segment.name}.{uuid.uuid4().hex}"
+        schema = _SCHEMA.with_metadata({"previous": str(previous)})
+        try:
+            with (
+                self._files.open_output_stream(temporary) as sink,
+                pa.ipc.new_file(sink, schema) as writer,
+            ):
+                for relation, payload in blobs:
+                    columns = [
+                        pa.array([relation], pa.int32()),
+                        _binary(payload),
+                        pa.array([_check(payload)], pa.uint64()),
+                    ]
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            self._files.move(temporary, f"{self._path}/{segment.name}")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._files.delete_file(temporary)
+            raise StateError(
+                f"cannot write {segment.name} of the epoch log {self.folder!r}: {error}; free space or "
+                "mend the directory, then start the query again from its checkpoint: nothing is lost"
+            ) from error
+
+    # Reading
+
+    def segments(self, before: int) -> list[Segment]:
+        """The segments of all epochs below `before`, in order, each epoch once."""
+        found = sorted(self._listed(), key=lambda segment: (segment.first, -segment.last))
+        chosen: list[Segment] = []
+        for segment in found:
+            if segment.first >= before:
+                break
+            if chosen and segment.last <= chosen[-1].last:
+                continue  # a part of the one before: compaction was interrupted
+            if segment.last >= before:
+                raise StateError(
+                    f"the epoch log {self.folder!r} has put epochs {segment.first} to {segment.last} "
+                    f"together, but epoch {before} is to run again: the checkpoint is older than the "
+                    "log; restore both together, or start with an empty checkpoint"
+                )
+            chosen.append(segment)
+        return chosen
+
+    def has(self, epoch: int) -> bool:
+        """Whether there is a segment that begins with `epoch`."""
+        return any(segment.first == epoch for segment in self._listed())
+
+    def _listed(self) -> list[Segment]:
+        selector = fs.FileSelector(self._path, allow_not_found=True)
+        found = []
+        for info in self._files.get_file_info(selector):
+            named = _NAME.fullmatch(info.base_name)
+            if named:
+                found.append(Segment(int(named[1]) - 1, int(named[2]) - 1, info.size))
+        return found
+
+    def read(self, segment: Segment, previous: int | None = None) -> Iterator[Blob]:
+        """The blobs of a segment. `previous`: the last epoch that must have been logged before it."""
+        path = f"{self._path}/{segment.name}"
+        try:
+            file = pa.ipc.open_file(self._mapped(path))
+            if previous is not None and int(file.schema.metadata[b"previous"]) != previous:
+                raise StateError(
+                    f"epoch {segment.first} in {self.folder!r} follows epoch "
+                    f"{int(file.schema.metadata[b'previous'])}, but epoch {previous} was found: a "
+                    "segment is lost; start again with an empty checkpoint"
+                )
+            for number in range(file.num_record_batches):
+                relations, payloads, checks = file.get_batch(number).columns
+                for i in range(len(relations)):
+                    payload = payloads[i].as_buffer()
+                    if _check(payload) != checks[i].as_py():
+                        raise StateError(_damaged(path, "a checksum differs"))
+                    yield relations[i].as_py(), payload
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StateError(_damaged(path, str(error))) from error
+
+    def _mapped(self, path: str) -> pa.NativeFile:
+        if isinstance(self._files, fs.LocalFileSystem):
+            return pa.memory_map(path)
+        return self._files.open_input_file(path)
+
+    # Putting together
+
+    def compact(self, before: int) -> bool:
+        """Put small segments of epochs below `before` together, if they are many."""
+        run: list[Segment] = []
+        previous = BASE  # the epoch before the run
+        for segment in self.segments(before):
+            if segment.first != BASE and segment.n_bytes < _SMALL_BYTES:
+                run.append(segment)
+            elif len(run) >= _MOST_SMALL:
+                break
+            else:
+                run, previous = [], segment.last
+        if len(run) < _MOST_SMALL:
+            return False
+        whole = Segment(run[0].first, run[-1].last, 0)
+        self._write(whole, previous, self._together(run))
+        for segment in run:
+            self._files.delete_file(f"{self._path}/{segment.name}")
+        return True
+
+    def _together(self, run: list[Segment]) -> Iterator[Blob]:
+        """All rows of a run, by relation, then the end marks."""
+        waiting: dict[int, list[pa.RecordBatch]] = {}
+        ended: list[int] = []
+        for segment in run:
+            for relation, payload in self.read(segment):
+                if not payload.size:
+                    ended.append(relation)
+                    continue
+                batches = waiting.setdefault(relation, [])
+                batches.extend(rows_of(payload))
+                if sum(batch.num_rows for batch in batches) >= _BLOB_ROWS:
+                    yield relation, serialised(pa.concat_batches(batches))
+                    waiting[relation] = []
+        for relation, batches in waiting.items():
+            if batches:
+                yield relation, serialised(pa.concat_batches(batches))
+        for relation in ended:
+            yield end_mark(relation)
+
+
+def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
+    """The file system that a folder lies on, and its path there."""
+    if "://" not in folder and not folder.startswith("file:"):
+        return fs.LocalFileSystem(), os.path.abspath(folder)
+    try:
+        files, path = fs.FileSystem.from_uri(folder)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StateError(
+            f"the checkpoint {folder!r} lies on a file system that cannot be opened here: {error}"
+        ) from error
+    return files, path
+
+
+def _binary(payload: pa.Buffer) -> pa.Array:
+    offsets = pa.py_buffer(np.array([0, payload.size], dtype=np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
+
+
+def _check(payload: pa.Buffer) -> int:
+    n_words, rest = divmod(payload.size, 8)
+    words = np.frombuffer(payload, dtype=np.uint8)
+    if rest:
+        words = np.concatenate([words, np.zeros(8 - rest, dtype=np.uint8)])
+    elif words.ctypes.data % 8:
+        words = words.copy()
+    return int(checksum(words.view(np.uint64))) if n_words or rest else 0
+
+
+def _damaged(path: str, reason: str) -> str:
+    return (
+        f"segment {path!r} of the epoch log is damaged ({reason}); restore it, or start again with an "
+        "empty checkpoint"
+    )
