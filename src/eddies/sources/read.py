@@ -10,7 +10,7 @@ files are reported there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,10 +22,13 @@ from eddies.sources.json_files import JsonSource
 from eddies.sources.parquet import ParquetSource
 from eddies.sources.paths import NoFileSystem, Paths, find_files, shown
 from eddies.sources.reachable import AccessSource
-from eddies.sources.source import Source
+from eddies.sources.source import Source, is_source
 from eddies.sources.through_spark import SparkFiles
 
-__all__ = ["arrow", "csv", "http", "json", "lookup", "parquet", "path", "postgres"]
+if TYPE_CHECKING:
+    from eddies.sources.streams.simulated import SimulatedSource
+
+__all__ = ["arrow", "csv", "http", "json", "lookup", "parquet", "path", "postgres", "simulated"]
 
 
 def lookup(
@@ -165,6 +168,50 @@ def http(
         retries=retries,
         backoff_s=backoff_s,
     )
+
+
+def simulated(
+    source: Source | pa.Table | Paths,
+    *,
+    rows_per_s: float | None = None,
+    delay_s: float = 0.0,
+    burst_rows: int | None = None,
+    pause_s: float | None = None,
+    pause_shape: float = 1.5,
+    stall_after: int | None = None,
+    stall_s: float | None = None,
+    fail_after: int | None = None,
+    fail_times: int | None = None,
+    seed: int = 0,
+) -> SimulatedSource:
+    """A table or source whose rows come on a schedule when a query reads it as a stream.
+
+    Rows come at `rows_per_s` after `delay_s`; with `burst_rows`, a pause follows each burst, drawn from
+    a Pareto distribution with mean `pause_s` and shape `pause_shape`. After `stall_after` rows nothing
+    comes for `stall_s` (None: for ever). After `fail_after` rows the source fails, `fail_times` times
+    (None: for ever). See `eddies.sources.streams.simulated`.
+    """
+    from eddies.sources.streams.schedule import Schedule
+    from eddies.sources.streams.simulated import SimulatedSource
+
+    table: Any = source  # a table, a source, or a path
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        table = arrow(table)
+    elif not is_source(table):
+        table = path(table)
+    schedule = Schedule(
+        rows_per_s=rows_per_s,
+        delay_s=delay_s,
+        burst_rows=burst_rows,
+        pause_s=pause_s,
+        pause_shape=pause_shape,
+        stall_after=stall_after,
+        stall_s=stall_s,
+        fail_after=fail_after,
+        fail_times=fail_times,
+        seed=seed,
+    )
+    return SimulatedSource(table, schedule)
 
 
 def path(text: Paths) -> Source:
