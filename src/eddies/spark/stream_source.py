@@ -324,6 +324,8 @@ class _Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends: list[str] = []
         for name, stream in plan.streams.items():
             first, last = start["streams"][name], end["streams"][name]
+            if first == last:
+                continue
             try:
                 parts += [(name, part) for part in stream.parts(first, last)]
             except EddiesError as error:
@@ -339,6 +341,10 @@ class _Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Nothing to do: streams forget by themselves what lies behind them."""
+
+    def stop(self) -> None:
+        """Let go of the streams, and of their connections."""
+        self._plan = None
 
 
 def _dealt_out(

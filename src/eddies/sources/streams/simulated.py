@@ -104,7 +104,7 @@ class SimulatedStream:
         return self._stream.key
 
     def start(self) -> Offset:
-        return self._offset(self._stream.start(), round(self._now_s() * 1000))
+        return self._offset(self._stream.start(), int(self._now_s() * 1000))
 
     def latest(self, offset: Offset, most_rows: int) -> Offset:
         inner, began_ms = offset["at"], offset["began_ms"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,12 +66,9 @@ def test_a_stream_made_anew_goes_on_from_any_offset(
     offsets = list(offsets_of(stream_of(files[kind]), steps(sizes)))
     cut = data.draw(st.integers(1, len(offsets) - 1))
     other = revived(stream_of(files[kind]))
-    again = [
-        read_between(other, start, end)
-        for start, end in zip(offsets[: cut + 1], offsets[1 : cut + 1], strict=False)
-    ]
+    again = [read_between(other, start, end) for start, end in pairwise(offsets[: cut + 1])]
     later = list(offsets_of(other, repeat(90), offsets[cut]))
-    again += [read_between(other, start, end) for start, end in zip(later, later[1:], strict=False)]
+    again += [read_between(other, start, end) for start, end in pairwise(later)]
     assert_same_bag(pa.concat_tables(again), TABLE)
 
 
@@ -79,10 +76,7 @@ def test_a_stream_made_anew_goes_on_from_any_offset(
 def test_back_pressure_bounds_every_step(files: dict[str, Source], kind: str) -> None:
     stream = stream_of(files[kind])
     offsets = list(offsets_of(stream, repeat(70)))
-    sizes = [
-        read_between(stream, start, end).num_rows
-        for start, end in zip(offsets, offsets[1:], strict=False)
-    ]
+    sizes = [read_between(stream, start, end).num_rows for start, end in pairwise(offsets)]
     assert max(sizes) == 70
     assert [offset["rows"] for offset in offsets] == [0, *range(70, 997, 70), 997]
     assert [stream.is_end(offset) for offset in offsets] == [False] * 15 + [True]
