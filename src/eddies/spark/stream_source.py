@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from eddies.spark.exchange import Pack
 
-__all__ = ["DEFAULT_ROWS_PER_EPOCH", "Feed", "TICK", "stream_frame"]
+__all__ = ["DEFAULT_ROWS_PER_EPOCH", "Feed", "TICK", "data_source", "stream_frame"]
 
 DEFAULT_ROWS_PER_EPOCH = 400_000
 TICK = -1  # the relation number of ticks
@@ -99,6 +99,21 @@ def stream_frame(
 
     An epoch reads at most `rows_per_epoch` rows, shared evenly by the streams that have not ended.
     """
+    source = data_source(
+        feeds, rows_per_epoch=rows_per_epoch, tick_s=tick_s, n_partitions=n_partitions
+    )
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).load()
+
+
+def data_source(
+    feeds: Sequence[Feed],
+    *,
+    rows_per_epoch: int = DEFAULT_ROWS_PER_EPOCH,
+    tick_s: float | None = None,
+    n_partitions: int = 2,
+) -> type[DataSource]:
+    """What `stream_frame` registers with Spark: a class that carries the feeds."""
     _check(feeds, rows_per_epoch, tick_s, n_partitions)
     plan = _Plan(
         {feed.name: feed.stream for feed in feeds},
@@ -111,13 +126,11 @@ def stream_frame(
         feed.name: _Packing(feed.name, feed.columns, feed.pack, feed.relation, feed.n_cells)
         for feed in feeds
     }
-    source = type(
+    return type(
         f"eddies_streams_{uuid.uuid4().hex}",
         (_PackedStreams,),
         {"plan": _pickled(plan), "packing": _pickled(packing)},
     )
-    spark.dataSource.register(source)
-    return spark.readStream.format(source.__name__).load()
 
 
 def _check(
