@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eddies.core.options import Options
     from eddies.sources import read
     from eddies.spark.explain import explain
+    from eddies.spark.online import online
     from eddies.spark.query import sql
     from eddies.spark.session import session
 
@@ -26,6 +27,7 @@ __all__ = [
     "__version__",
     "errors",
     "explain",
+    "online",
     "read",
     "session",
     "sql",
@@ -39,6 +41,7 @@ _MODULES = {
 _MODULE_BY_NAME = {
     "Options": "eddies.core.options",
     "explain": "eddies.spark.explain",
+    "online": "eddies.spark.online",
     "session": "eddies.spark.session",
 }
 

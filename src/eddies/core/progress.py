@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eddies.core.graph import Graph
@@ -10,7 +10,7 @@ from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.router import Router
 
-__all__ = ["Progress", "RouteShare", "SourceProgress", "report_progress"]
+__all__ = ["Progress", "RouteShare", "SourceProgress", "report_progress", "together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,37 @@ class Progress:
     def ns_working(self) -> int:
         """Time inside modules."""
         return sum(share.ns for share in self.routes)
+
+
+def together(parts: Iterable[Progress]) -> Progress:
+    """What several eddies of one query have done in all."""
+    parts = list(parts)
+    sources: dict[str, SourceProgress] = {}
+    totals: dict[tuple[Signature, str], list[int]] = {}
+    for part in parts:
+        for source in part.sources:
+            known = sources.get(source.name)
+            if known is not None:
+                source = SourceProgress(
+                    source.name,
+                    known.n_arrived + source.n_arrived,
+                    known.n_stored + source.n_stored,
+                    known.is_ended and source.is_ended,
+                    known.n_bytes + source.n_bytes,
+                )
+            sources[source.name] = source
+        for share in part.routes:
+            sums = totals.setdefault((share.signature, share.module), [0, 0, 0, 0])
+            counts = (share.n_in, share.n_out, share.n_batches, share.ns)
+            sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
+    return Progress(
+        tuple(sources.values()),
+        tuple(RouteShare(*key, *sums) for key, sums in totals.items()),
+        sum(part.n_driver_rows for part in parts),
+        sum(part.n_decisions for part in parts),
+        sum(part.ns_deciding for part in parts),
+        sum(part.ns_indexing for part in parts),
+    )
 
 
 def _n_bytes(stem: SteM) -> int:

@@ -27,7 +27,7 @@ from eddies.sources.source import Source, is_source
 if TYPE_CHECKING:
     from eddies.sources.streams.base import Stream
 
-__all__ = ["Input", "frame_input", "make_inputs", "quoted", "row_bytes"]
+__all__ = ["Input", "frame_input", "make_inputs", "normal_schema", "quoted", "row_bytes"]
 
 INLINE_BYTES = 4 << 20  # Arrow tables up to this size travel with the task
 _STATISTICS = re.compile(
@@ -79,7 +79,7 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
         if table.nbytes > INLINE_BYTES:
             given = delivered_table(table)
             frame = frame_of(given, spark)
-            return Input(name, _normal(given.schema), None, frame, given.num_rows)
+            return Input(name, normal_schema(given.schema), None, frame, given.num_rows)
         table = InlineSource(table)
     elif isinstance(table, str):
         table = read.path(table)
@@ -90,17 +90,18 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
         )
     if not table.is_direct:
         return frame_input(name, table.dataframe(spark))
-    return Input(name, _normal(table.schema), table, None, table.n_rows)
+    return Input(name, normal_schema(table.schema), table, None, table.n_rows)
 
 
 def frame_input(name: str, frame: DataFrame) -> Input:
     """A table that is a DataFrame."""
-    schema = _normal(to_arrow_schema(frame.schema, timezone="UTC"))
+    schema = normal_schema(to_arrow_schema(frame.schema, timezone="UTC"))
     n_rows = None if frame.isStreaming else _estimated_rows(frame, schema)
     return Input(name, schema, None, frame, n_rows)
 
 
-def _normal(schema: pa.Schema) -> pa.Schema:
+def normal_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns as eddies keep them."""
     return pa.schema([field.with_type(normal_type(field.type)) for field in schema])
 
 

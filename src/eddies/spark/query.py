@@ -27,7 +27,7 @@ from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
 
-__all__ = ["Planned", "plan_inputs", "plan_query", "sql"]
+__all__ = ["Planned", "plan_inputs", "plan_query", "session_of", "sql"]
 
 _DERIVED_ROWS = 100_000
 
@@ -111,7 +111,7 @@ def plan_query(
     """Decide what runs where. Reads schemas and footers, no rows."""
     options = options or Options()
     functions = tuple(functions)
-    spark = spark or _session_of(tables)
+    spark = spark or session_of(tables)
     used = named_tables(query)
     inputs = make_inputs({n: t for n, t in tables.items() if n.lower() in used}, spark)
     return plan_inputs(query, inputs, list(tables), spark, options, functions)
@@ -163,7 +163,8 @@ def _schema_of(spark: SparkSession, text: str, schemas: Mapping[str, pa.Schema])
     return to_arrow_schema(run_above(spark, text, frames).schema, timezone="UTC")
 
 
-def _session_of(tables: Mapping[str, object]) -> SparkSession:
+def session_of(tables: Mapping[str, object]) -> SparkSession:
+    """The session of the DataFrames among `tables`, or the embedded one."""
     for table in tables.values():
         if isinstance(table, DataFrame):
             return table.sparkSession

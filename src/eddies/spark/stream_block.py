@@ -120,7 +120,7 @@ def stream_dataframe(
     )
     task = StreamTask(
         plan.name,
-        cloudpickle.dumps(spec),
+        cloudpickle.dumps(spec),  # type: ignore[no-untyped-call]
         plan.cells,
         _plan_file(plan),
         state_folder(options, plan.name),

@@ -15,8 +15,8 @@ import pyarrow as pa
 from eddies.errors import StateError
 from eddies.spark.cells import CellPlan
 from eddies.streaming.attach import run_epoch
-from eddies.streaming.keeper import Request, cell_folder
 from eddies.streaming.log import Blob, EpochLog
+from eddies.streaming.messages import Request, cell_folder
 from eddies.streaming.plan_file import PlanFile
 
 __all__ = ["StreamTask"]

@@ -16,7 +16,7 @@ from multiprocessing.connection import Client, Connection
 import pyarrow as pa
 
 from eddies.errors import StateError
-from eddies.streaming.keeper import Done, Failed, Request
+from eddies.streaming.messages import Done, Failed, Request
 
 __all__ = ["dismiss", "run_epoch"]
 

@@ -24,59 +24,17 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Listener
 
-from eddies.core.progress import Progress
 from eddies.errors import EddiesError, StateError
-from eddies.streaming.cell import Cell, CellSpec
-from eddies.streaming.log import EpochLog, serialised
-from eddies.streaming.plan_file import PlanFile
+from eddies.streaming.cell import Cell
+from eddies.streaming.log import serialised
+from eddies.streaming.messages import Done, Failed, Request, cell_folder
+from eddies.streaming.progress_file import write_progress
 
-__all__ = ["Done", "Failed", "Request", "cell_folder", "main", "serve"]
+__all__ = ["main", "serve"]
 
 _LOOK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Run `epoch`. The specification is pickled, so that it is only opened where it is new."""
-
-    spec: bytes
-    number: int
-    coordinates: tuple[int, ...]
-    folder: str  # of the block; the log of the cell lies in it
-    epoch: int
-    query_id: str
-    plan: PlanFile
-
-    @property
-    def what(self) -> tuple[bytes, str, str]:
-        """What a cell must have been made for to serve this request."""
-        return self.spec, self.folder, self.query_id
-
-    def cell(self) -> Cell:
-        """The cell that can run it, after a look whether the log is that of this query."""
-        spec: CellSpec = pickle.loads(self.spec)
-        replace(self.plan, query_id=self.query_id).write(self.folder)
-        log = EpochLog(cell_folder(self.folder, self.number))
-        return Cell(replace(spec, number=self.number, coordinates=self.coordinates), log)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The epoch has run; all results were sent."""
-
-    n_rebuilt: int
-    progress: Progress | None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The epoch cannot run: the error as far as it can be sent, and where it came from."""
-
-    error: BaseException
-    trace: str
 
 
 class _Watch:
@@ -133,11 +91,6 @@ def serve(socket: str, parent: int, idle_s: float) -> None:
                 watch.last_used = time.monotonic()
 
 
-def cell_folder(folder: str, number: int) -> str:
-    """Where the log of a cell lies."""
-    return f"{folder}/cell-{number}"
-
-
 def _answer(connection: Connection, cell: Cell | None, request: Request) -> Cell | None:
     try:
         cell = cell or request.cell()
@@ -151,6 +104,8 @@ def _answer(connection: Connection, cell: Cell | None, request: Request) -> Cell
     connection.send_bytes(b"")
     connection.send(last)
     if cell is not None and isinstance(last, Done):
+        if last.progress is not None:
+            write_progress(cell_folder(request.folder, request.number), last.progress)
         cell.tidy(request.epoch)
     return cell
 

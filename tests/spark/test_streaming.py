@@ -1,0 +1,181 @@
+"""Streaming queries: any mix of streaming and static inputs, exactly once, also after a restart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import eddies
+from eddies.errors import OptionError, SourceError, StateError, UnsupportedError
+from tests.support.bag import assert_same_bag
+from tests.support.stream_tables import STREAM_QUERY, expected_answer, stream_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def file_stream(spark: SparkSession, table: pa.Table, folder: Path, n_files: int) -> DataFrame:
+    """A streaming DataFrame that reads `table` from files, one an epoch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = -(-table.num_rows // n_files)
+    for i in range(n_files):
+        parquet.write_table(table.slice(i * rows, rows), folder / f"{i}.parquet")
+    schema = spark.createDataFrame(table.slice(0, 0)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def start(frame: DataFrame, out: Path, checkpoint: Path) -> StreamingQuery:
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start(str(out))
+
+
+def keepers() -> list[int]:
+    """Processes that keep cells."""
+    command = ["pgrep", "-f", "eddies.streaming.keeper"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_streams_and_static_tables(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(400)
+    parquet.write_table(tables["customers"], tmp_path / "customers.parquet")
+    inputs: dict[str, object] = {
+        "orders": file_stream(spark, tables["orders"], tmp_path / "orders", 5),
+        "items": file_stream(spark, tables["items"], tmp_path / "items", 3),
+        "customers": str(tmp_path / "customers.parquet"),
+        "shops": spark.createDataFrame(tables["shops"]),
+    }
+    options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
+    frame = eddies.sql(STREAM_QUERY, inputs, options=options)
+    assert frame.isStreaming
+    query = start(frame, tmp_path / "out", tmp_path / "checkpoint")
+    assert query.awaitTermination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    assert_same_bag(found, expected_answer(tables), "streams and static tables")
+
+
+def test_aggregates_above(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(200)
+    inputs: dict[str, object] = dict(tables) | {
+        "orders": file_stream(spark, tables["orders"], tmp_path / "orders", 3),
+    }
+    text = """SELECT c.city, count(*) AS n, sum(i.price) AS total FROM orders o, customers c, items i
+              WHERE o.customer = c.id AND i.order_id = o.id GROUP BY c.city"""
+    options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
+    frame = eddies.sql(text, inputs, options=options)
+    name = "totals"
+    writer = frame.writeStream.format("memory").queryName(name).outputMode("complete")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert_same_bag(spark.table(name).toArrow(), expected_answer(tables, text), "groups")
+
+
+def test_it_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(300)
+    halves = {
+        name: (t.slice(0, t.num_rows // 2), t.slice(t.num_rows // 2)) for name, t in tables.items()
+    }
+    checkpoint = tmp_path / "checkpoint"
+    options = eddies.Options(checkpoint=str(checkpoint))
+    streams = {n: file_stream(spark, h[0], tmp_path / n, 2) for n, h in halves.items()}
+    assert start(
+        eddies.sql(STREAM_QUERY, streams, options=options), tmp_path / "out", checkpoint
+    ).awaitTermination(120)
+    for process in keepers():
+        os.kill(process, signal.SIGKILL)
+    for name, (_, late) in halves.items():
+        parquet.write_table(late, tmp_path / name / "late.parquet")
+    again = eddies.sql(STREAM_QUERY, streams, options=options)
+    assert start(again, tmp_path / "out", checkpoint).awaitTermination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    assert_same_bag(found, expected_answer(tables), "after a restart")
+    with pytest.raises(StateError, match="another query"):
+        eddies.sql(STREAM_QUERY.replace("> 10", "> 11"), streams, options=options)
+    other = eddies.Options(checkpoint=str(checkpoint), cells=5)
+    with pytest.raises(OptionError, match="cells"):
+        eddies.sql(STREAM_QUERY, streams, options=other)
+    shutil.rmtree(checkpoint / "offsets")
+    shutil.rmtree(checkpoint / "commits")
+    (checkpoint / "metadata").unlink()
+    for crc in checkpoint.glob(".metadata.crc"):
+        crc.unlink()
+    forgotten = eddies.sql(STREAM_QUERY, streams, options=options)
+    query = start(forgotten, tmp_path / "out2", checkpoint)
+    with pytest.raises(Exception, match="belongs to streaming query"):
+        query.awaitTermination(120)
+
+
+def test_a_checkpoint_is_needed(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(10)
+    stream = file_stream(spark, tables["orders"], tmp_path / "orders", 1)
+    with pytest.raises(OptionError, match="checkpoint"):
+        eddies.sql(STREAM_QUERY, dict(tables) | {"orders": stream})
+
+
+def test_online_gives_results_as_they_come(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(2000)
+    slow = eddies.read.simulated(tables["items"], rows_per_s=1500)
+    with eddies.online(STREAM_QUERY, dict(tables) | {"items": slow}, spark=spark) as query:
+        moments = []
+        n_rows = 0
+        for batch in query:
+            n_rows += batch.num_rows
+            moments.append((time.monotonic(), batch.num_rows))
+        assert query.is_complete
+        assert_same_bag(query.result(), expected_answer(tables), "online")
+        assert n_rows == query.result().num_rows
+        assert moments[-1][0] - moments[0][0] > 1.0, "the first results come before the last rows"
+        progress = query.progress()
+        assert {s.name: (s.n_arrived, s.is_ended) for s in progress.sources} == {
+            name: (table.num_rows, True) for name, table in tables.items()
+        }
+        assert progress.n_probes > 0
+
+
+def test_online_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(1000)
+    options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
+    slow = eddies.read.simulated(tables["items"], rows_per_s=800)
+    inputs = dict(tables) | {"items": slow}
+    first = eddies.online(STREAM_QUERY, inputs, spark=spark, options=options)
+    assert next(iter(first)).num_rows
+    first.stop()
+    with pytest.raises(SourceError, match="stopped"):
+        first.result()
+    second = eddies.online(STREAM_QUERY, inputs, spark=spark, options=options)
+    assert_same_bag(second.result(), expected_answer(tables), "resumed")
+
+
+def test_online_refuses_what_it_cannot_do(spark: SparkSession) -> None:
+    tables = stream_tables(10)
+    text = "SELECT o.shop, count(*) AS n FROM orders o, items i WHERE i.order_id = o.id GROUP BY o.shop"
+    with pytest.raises(UnsupportedError, match="puts out rows"):
+        eddies.online(text, dict(tables), spark=spark)
+
+
+def test_a_source_that_fails_is_named_and_the_query_resumes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = stream_tables(500)
+    options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
+    broken = eddies.read.simulated(tables["items"], fail_after=300)
+    query = eddies.online(
+        STREAM_QUERY, dict(tables) | {"items": broken}, spark=spark, options=options
+    )
+    with pytest.raises(SourceError, match="items"):
+        query.result()
+    mended = eddies.read.simulated(tables["items"])
+    again = eddies.online(
+        STREAM_QUERY, dict(tables) | {"items": mended}, spark=spark, options=options
+    )
+    assert_same_bag(again.result(), expected_answer(tables), "mended")
