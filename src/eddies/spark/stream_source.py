@@ -24,6 +24,8 @@ all streams and stops by itself.
 What is sent where: the streams travel once, to the process that plans, and the packing to tasks. So a
 table in memory is not copied to every task; parts carry the rows of their epoch only. The class that
 is registered with Spark carries both, under a name of its own, and is kept until the session ends.
+This module imports nothing of the engine: Spark starts two processes for every query that only look at
+the class.
 """
 
 from __future__ import annotations
@@ -44,12 +46,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eddies.errors import EddiesError, PlanError, SourceError
-from eddies.sources.streams.base import Offset, Part, Stream
-from eddies.sources.streams.patient import STREAM_PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from eddies.sources.streams.base import Offset, Part, Stream
     from eddies.spark.exchange import Pack
 
 __all__ = ["DEFAULT_ROWS_PER_EPOCH", "Feed", "TICK", "data_source", "stream_frame"]
@@ -182,6 +183,8 @@ class _Packing:
 
     def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         """The rows of a part, packed. Read as a whole first, so that it can be read again."""
+        from eddies.sources.streams.patient import STREAM_PATIENCE
+
         if part.is_patient:
             yield from self.pack(part.read(self.columns))
             return

@@ -1,8 +1,8 @@
 """Splits of known sizes as a stream: Parquet row groups, record batches of Arrow files.
 
 Splits are in a fixed order and so are the rows of each, so an offset is a number of rows. Nothing is
-read to find out how far one can go: the sizes are known. Tasks read their range of a split themselves,
-from its beginning: what lies before the range is decoded and dropped.
+read to find out how far one can go: the sizes are known. Tasks read their ranges themselves, and go on
+with a split where they stopped (`eddies.sources.streams.readings`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from eddies.core.expr import Expr
 from eddies.sources.rows_that_pass import RowFilter
 from eddies.sources.source import Split
 from eddies.sources.streams.base import Offset, Part, offset_at, same_source
+from eddies.sources.streams.readings import open_readings
 
 __all__ = ["SplitRange", "SplitStream", "fingerprint_of"]
-
-_BATCH_ROWS = 1 << 16  # of a split that is not read as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,8 @@ class SplitRange:
         # Predicates must not move the borders: rows are counted before they are filtered.
         rows = RowFilter(self.where, self._names())
         needed = [*columns, *sorted(rows.columns - set(columns))]
-        position = 0
-        for batch in self.split.read(needed, (), _BATCH_ROWS):
-            begin = min(max(self.first - position, 0), batch.num_rows)
-            end = min(self.stop - position, batch.num_rows)
-            position += batch.num_rows
-            if begin < end:
-                yield _passing(batch.slice(begin, end - begin), rows).select(list(columns))
-            if position >= self.stop:
-                return
+        for batch in open_readings.rows(self.split, needed, self.first, self.stop):
+            yield _passing(batch, rows).select(list(columns))
 
     def _names(self) -> frozenset[str]:
         schema: pa.Schema | None = getattr(self.split, "schema", None)
