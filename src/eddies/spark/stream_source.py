@@ -101,7 +101,11 @@ def stream_frame(
     An epoch reads at most `rows_per_epoch` rows, shared evenly by the streams that have not ended.
     """
     source = data_source(
-        feeds, rows_per_epoch=rows_per_epoch, tick_s=tick_s, n_partitions=n_partitions
+        feeds,
+        rows_per_epoch=rows_per_epoch,
+        tick_s=tick_s,
+        n_partitions=n_partitions,
+        is_near=not type(spark).__module__.startswith("pyspark.sql.connect"),
     )
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()
@@ -113,11 +117,17 @@ def data_source(
     rows_per_epoch: int = DEFAULT_ROWS_PER_EPOCH,
     tick_s: float | None = None,
     n_partitions: int = 2,
+    is_near: bool = False,
 ) -> type[DataSource]:
-    """What `stream_frame` registers with Spark: a class that carries the feeds."""
+    """What `stream_frame` registers with Spark: a class that carries the feeds.
+
+    `is_near`: the process that plans runs on this machine, as it does unless Spark is a server.
+    """
+    from eddies.sources.streams.sending import sent
+
     _check(feeds, rows_per_epoch, tick_s, n_partitions)
     plan = _Plan(
-        {feed.name: feed.stream for feed in feeds},
+        {feed.name: feed.stream.narrowed(feed.columns) for feed in feeds},
         max(feed.n_cells for feed in feeds),
         rows_per_epoch,
         tick_s,
@@ -130,7 +140,7 @@ def data_source(
     return type(
         f"eddies_streams_{uuid.uuid4().hex}",
         (_PackedStreams,),
-        {"plan": _pickled(plan), "packing": _pickled(packing)},
+        {"plan": sent(plan, is_near=is_near), "packing": sent(packing)},
     )
 
 
@@ -151,13 +161,6 @@ def _check(
         lacking = [name for name in feed.columns if name not in feed.stream.schema.names]
         if lacking:
             raise PlanError(f"source {feed.name!r} has no column {', '.join(map(repr, lacking))}")
-
-
-def _pickled(content: object) -> bytes:
-    from pyspark import cloudpickle
-
-    pickled: bytes = cloudpickle.dumps(content)  # type: ignore[no-untyped-call]
-    return pickled
 
 
 @dataclass(frozen=True, slots=True)

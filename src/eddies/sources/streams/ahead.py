@@ -125,6 +125,15 @@ class AheadStream:
     def key(self) -> tuple[str, ...]:
         return self._stream.key
 
+    def narrowed(self, columns: Sequence[str]) -> AheadStream:
+        return AheadStream(
+            self._stream.narrowed(columns),
+            columns,
+            keeps_rows=self._keeps_rows,
+            is_eager=self._is_eager,
+            patience=self._patience,
+        )
+
     def start(self) -> Offset:
         return self._stream.start()
 

@@ -94,6 +94,10 @@ class Stream(Protocol):
         """Whether what `latest` raises has been tried again already."""
         ...
 
+    def narrowed(self, columns: Sequence[str]) -> Stream:
+        """The same stream, of which only `columns` will be asked for. Its offsets are the same."""
+        ...
+
     def start(self) -> Offset:
         """Before the first row."""
         ...

@@ -48,6 +48,9 @@ class HeldStream:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_held": {}}
 
+    def narrowed(self, columns: Sequence[str]) -> HeldStream:
+        return HeldStream(self.label, self.schema, self._splits, columns, self._where)
+
     def start(self) -> Offset:
         return offset_at(0, split=0, row=0, of=self._of)
 

@@ -43,16 +43,19 @@ class HttpStream:
 
     def __init__(self, source: HttpSource, columns: Sequence[str] | None = None) -> None:
         split: Any = source.splits()[0]  # the pages are known to it
+        self._source = source
         self.label = source.label
         self._columns = source.schema.names if columns is None else list(columns)
         self.schema = pa.schema([source.schema.field(name) for name in self._columns])
-        self._whole = source.schema
         self._pages = split.pages
         self._fetched: dict[int, _Page] = {}  # by position
         self._position_of: dict[str | int | None, int] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_fetched": {}, "_position_of": {}}
+
+    def narrowed(self, columns: Sequence[str]) -> HttpStream:
+        return HttpStream(self._source, columns)
 
     def start(self) -> Offset:
         counts = self._pages.page is not None and self._pages.next is None
@@ -114,7 +117,7 @@ class HttpStream:
             following = str(found) if found else None
         elif pages.page is not None and rows:
             following = int(name or 0) + 1
-        table = as_table(rows, self._whole, url).select(self._columns).combine_chunks()
+        table = as_table(rows, self._source.schema, url).select(self._columns).combine_chunks()
         page = _Page(table, following)
         self._fetched[position] = page
         return page

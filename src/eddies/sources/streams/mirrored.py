@@ -62,6 +62,10 @@ class MirroredStream:
         known = [member.n_rows for member in self._members if member.n_rows is not None]
         return known[0] if known else None
 
+    def narrowed(self, columns: Sequence[str]) -> MirroredStream:
+        members = [member.narrowed(columns) for member in self._members]
+        return MirroredStream(self.label, members, self.key, self._silence_s, self._now_s)
+
     def start(self) -> Offset:
         return self._offset(0, [member.start() for member in self._members])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -57,6 +57,9 @@ class PatientStream:
     @property
     def key(self) -> tuple[str, ...]:
         return self._stream.key
+
+    def narrowed(self, columns: Sequence[str]) -> PatientStream:
+        return PatientStream(self._stream.narrowed(columns), self._patience, self._now_s)
 
     def start(self) -> Offset:
         return self._stream.start()

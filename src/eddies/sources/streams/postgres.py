@@ -65,6 +65,10 @@ class PostgresStream:
         split: Any = source.splits()[0]  # connections and catalog are known to it
         self._split = replace(split, ends=(), n_parts=1)
 
+    def narrowed(self, columns: Sequence[str]) -> PostgresStream:
+        """Itself: whoever reads a part says which columns."""
+        return self
+
     def start(self) -> Offset:
         return offset_at(0)
 

@@ -15,7 +15,7 @@ Where a query does not stream, the source is the table behind it, and the schedu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
@@ -102,6 +102,9 @@ class SimulatedStream:
     @property
     def key(self) -> tuple[str, ...]:
         return self._stream.key
+
+    def narrowed(self, columns: Sequence[str]) -> SimulatedStream:
+        return SimulatedStream(self._stream.narrowed(columns), self._schedule, self._now_s)
 
     def start(self) -> Offset:
         return self._offset(self._stream.start(), int(self._now_s() * 1000))

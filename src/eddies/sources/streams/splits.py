@@ -85,6 +85,10 @@ class SplitStream:
         """Of the splits that predicates leave."""
         return self._stops[-1] if self._stops else 0
 
+    def narrowed(self, columns: Sequence[str]) -> SplitStream:
+        """Itself: whoever reads a part says which columns."""
+        return self
+
     def start(self) -> Offset:
         return offset_at(0, of=self._of)
 

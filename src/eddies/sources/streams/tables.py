@@ -39,8 +39,22 @@ class TableStream:
         return _unpickled, (payload, self.label)
 
     @property
+    def n_bytes(self) -> int:
+        """What its rows take in memory."""
+        return int(self._table.nbytes)
+
+    def write(self, path: str) -> tuple[object, ...]:
+        """Write the rows into a file. Returns what pickle needs to make the stream of the file."""
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, self.schema) as writer:
+            writer.write_table(self._table)
+        return _mapped, (path, self.label)
+
+    @property
     def n_rows(self) -> int | None:
         return int(self._table.num_rows)
+
+    def narrowed(self, columns: Sequence[str]) -> TableStream:
+        return TableStream(self._table, columns, self.label)
 
     def start(self) -> Offset:
         return offset_at(0, of=self._of)
@@ -65,3 +79,7 @@ class TableStream:
 
 def _unpickled(payload: bytes, label: str) -> TableStream:
     return TableStream(pa.ipc.open_stream(payload).read_all(), label=label)
+
+
+def _mapped(path: str, label: str) -> TableStream:
+    return TableStream(pa.ipc.open_file(pa.memory_map(path)).read_all(), label=label)

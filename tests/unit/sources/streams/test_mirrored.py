@@ -91,7 +91,7 @@ def test_a_silent_mirror_is_left() -> None:
 
 def test_a_file_is_followed_by_a_server(tmp_path: Path) -> None:
     """The rows that a file promised are there although the file is not."""
-    pq.write_table(TABLE, tmp_path / "t.parquet")
+    pq.write_table(TABLE, tmp_path / "t.parquet", row_group_size=60)
     with serve(JsonServer(TABLE, "k", page_rows=30)) as pages:
         pages_source = read.http(
             f"{pages.url}/linked", rows="items", next="next", schema=TABLE.schema

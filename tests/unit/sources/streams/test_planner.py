@@ -157,6 +157,15 @@ def test_tasks_get_neither_streams_nor_tables() -> None:
     assert sum(len(cloudpickle.dumps(work)) for work in reader.partitions(start, end)) < 5000
 
 
+def test_a_large_table_goes_beside_what_spark_keeps() -> None:
+    big = pa.table({"k": pa.array(range(500_000), pa.int64()), "unused": ["x"] * 500_000})
+    simulated = stream_of(read.simulated(big))
+    reader = planner([Feed(0, "t", simulated, ("k",), hashed_by("k", 0), N_CELLS)], is_near=True)
+    assert len(reader._pickled_plan) < 5000
+    found = [b for s, e in pairwise(steps(reader, 300_000)) for b in read_epoch(reader, s, e)]
+    assert_same_bag(unpacked(found, {0: "k"}).tables[0], big.select(["k"]))
+
+
 def test_a_query_that_runs_to_the_end_waits_for_what_is_not_there_yet() -> None:
     reader = planner(feeds(items=read.simulated(ITEMS, delay_s=0.3)))
     reader.prepareForTriggerAvailableNow()

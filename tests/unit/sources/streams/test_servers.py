@@ -166,6 +166,19 @@ def test_http_columns_are_read_as_asked(pages: JsonServer) -> None:
     assert_same_bag(found, PLAIN.select(["t"]))
 
 
+def test_streams_can_be_narrowed_later(server: PostgresServer, pages: JsonServer) -> None:
+    for source in (
+        linked(pages),
+        read.simulated(linked(pages)),
+        linked(pages).mirror(counted(pages)),
+    ):
+        stream = revived(stream_of(source).narrowed(["t"]))
+        assert stream.schema.names == ["t"]
+        assert_same_bag(read_stream(stream, repeat(30)), PLAIN.select(["t"]))
+    stream = stream_of(postgres(server, "one_key")).narrowed(["name"])
+    assert_same_bag(read_stream(stream, repeat(500), ["name"]), TABLE.select(["name"]))
+
+
 def test_a_page_that_hangs_keeps_nobody_waiting(pages: JsonServer) -> None:
     stream = stream_of(linked(pages))
     pages.delay_s = 0.5
