@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from eddies.core.expr import Column
 from eddies.core.graph import make_graph
 from eddies.core.options import Options
 from eddies.core.output import result_schema
+from eddies.core.query import Equality, Output, Query, Source
 from eddies.errors import StateError
 from eddies.streaming.cell import Cell, CellSpec
 from eddies.streaming.log import Blob, EpochLog, end_mark, serialised
@@ -25,7 +27,9 @@ def oracle() -> Oracle:
 
 
 def cut(case: Case, names: list[str], rng: random.Random, n_epochs: int) -> list[list[Blob]]:
-    """The rows of all relations, each in some epoch, with end marks after the last rows of some."""
+    """The rows of all relations, each in some epoch, with end marks after the last rows of some, and
+    some ticks.
+    """
     epochs: list[list[Blob]] = [[] for _ in range(n_epochs)]
     for number, name in enumerate(names):
         table = case.tables[name].combine_chunks()
@@ -41,24 +45,30 @@ def cut(case: Case, names: list[str], rng: random.Random, n_epochs: int) -> list
         rows = [blob for blob in blobs if blob[1].size]
         rng.shuffle(rows)
         blobs[:] = rows + [blob for blob in blobs if not blob[1].size]
+        if rng.random() < 0.2:
+            blobs.append(end_mark(-1))
     return epochs
 
 
-def run(
-    case: Case, folder: Path, rng: random.Random, options: Options
-) -> tuple[pa.Table, int]:
-    """All results that a sink would have, and how often a cell was made anew."""
+def run(case: Case, folder: Path, rng: random.Random, options: Options) -> tuple[pa.Table, int]:
+    """All results that a sink would have, and how often a cell was made anew.
+
+    Two keepers have the cell, as if it moved between two hosts: each misses epochs, and has epochs that
+    were run again elsewhere.
+    """
     names = [relation.name for relation in make_graph(case.query).relations]
     spec = CellSpec(case.query, options, tuple(names))
     log = EpochLog(str(folder / "cell"))
-    cell = Cell(spec, log)
+    kept = [Cell(spec, log), Cell(spec, log)]
     others = 0
     results: list[pa.RecordBatch] = []
     epochs = cut(case, names, rng, rng.randint(1, 40))
     for epoch, blobs in enumerate(epochs):
         while True:
+            here = int(rng.random() < 0.2)
+            cell = kept[here]
             if blobs:
-                log.write(epoch, blobs if rng.random() < 0.5 else list(blobs))
+                log.write(epoch, blobs if rng.random() < 0.5 else shuffled(blobs, rng))
             what = rng.random()
             given = cell.run(epoch)
             if what < 0.1:  # the task is killed in the middle
@@ -69,18 +79,28 @@ def run(
             if what < 0.2:  # results are lost before they are committed
                 if what < 0.15:  # with the process
                     others += cell.n_rebuilt
-                    cell = Cell(spec, log)
+                    kept[here] = Cell(spec, log)
                 continue
+            if rng.random() < 0.1 and blobs:  # a task that was given up writes once more
+                log.write(epoch, shuffled(blobs, rng))
             break
         results += found
         cell.tidy(epoch)
         if rng.random() < 0.1:
             others += cell.n_rebuilt
-            cell = Cell(spec, log)  # the cell goes on elsewhere
+            kept[here] = Cell(spec, log)  # the cell goes on elsewhere
     schema = result_schema(case.query)
+    n_made = others + sum(cell.n_rebuilt for cell in kept)
     if not schema.names and results:
-        return pa.Table.from_batches(results), others + cell.n_rebuilt
-    return pa.Table.from_batches(results, schema=schema), others + cell.n_rebuilt
+        return pa.Table.from_batches(results), n_made
+    return pa.Table.from_batches(results, schema=schema), n_made
+
+
+def shuffled(blobs: list[Blob], rng: random.Random) -> list[Blob]:
+    """The same blobs as they come when a task is run again; ends stay behind rows."""
+    rows = [blob for blob in blobs if blob[1].size]
+    rng.shuffle(rows)
+    return rows + [blob for blob in blobs if not blob[1].size]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -97,9 +117,7 @@ def test_any_history_same_bag(shape: str, oracle: Oracle, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_any_history_same_bag_with_rows_on_disk(
-    shape: str, oracle: Oracle, tmp_path: Path
-) -> None:
+def test_any_history_same_bag_with_rows_on_disk(shape: str, oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(51_000, 51_005):
         case, expected = oracle.bounded(make_case(seed, shape))
         rng = random.Random(f"epochs {seed}")
@@ -141,14 +159,59 @@ def test_few_files_are_left(tmp_path: Path) -> None:
         log.segments(50)
 
 
+def test_what_killed_writers_leave_is_removed(tmp_path: Path) -> None:
+    log = small_log(tmp_path, 9)
+    left = [tmp_path / f".{segment.name}.{'0' * 32}" for segment in log.segments(9)]
+    for path in left:
+        path.touch()
+    log.sweep(5)
+    assert [path.exists() for path in left] == [segment.last >= 5 for segment in log.segments(9)]
+
+
+def join_of_two() -> tuple[CellSpec, pa.RecordBatch]:
+    schema = pa.schema([("k", pa.int64())])
+    keys = Column("l", "k"), Column("r", "k")
+    query = Query(
+        sources=(Source("l", "l", schema), Source("r", "r", schema)),
+        equalities=(Equality(*keys, pa.int64()),),
+        output=(Output("k", keys[0], pa.int64()),),
+    )
+    spec = CellSpec(query, Options(state="stems"), ("l", "r"))
+    return spec, pa.RecordBatch.from_pydict({"k": [1, 2, 3]}, schema=schema)
+
+
+def test_an_epoch_that_runs_again_at_once_is_not_computed_again(tmp_path: Path) -> None:
+    spec, rows = join_of_two()
+    log = EpochLog(str(tmp_path))
+    cell = Cell(spec, log)
+    for epoch in range(4):
+        for _ in range(2):
+            log.write(epoch, [(epoch % 2, serialised(rows))])
+            n_found = sum(batch.num_rows for batch in cell.run(epoch))
+            assert n_found == 3 * ((epoch + 1) // 2)
+    assert cell.n_rebuilt == 1
+
+
+def test_a_segment_written_again_with_other_rows_is_noticed(tmp_path: Path) -> None:
+    spec, rows = join_of_two()
+    log = EpochLog(str(tmp_path))
+    here, elsewhere = Cell(spec, log), Cell(spec, log)
+    log.write(0, [(0, serialised(rows))])
+    assert not list(here.run(0))
+    log.write(0, [(0, serialised(rows.slice(0, 1)))])
+    assert not list(elsewhere.run(0))
+    log.write(1, [(1, serialised(rows))])
+    assert sum(batch.num_rows for batch in here.run(1)) == 1
+
+
 def test_a_lost_segment_is_noticed(tmp_path: Path) -> None:
     log = small_log(tmp_path, 5)
     (tmp_path / log.segments(4)[2].name).unlink()
-    previous = -2
+    segments = log.segments(5)
+    assert [segment.last for segment in segments] == [-1, 0, 2, 3, 4]
+    list(log.read(segments[1], -1))
     with pytest.raises(StateError, match="a segment is lost"):
-        for segment in log.segments(5):
-            list(log.read(segment, previous))
-            previous = segment.last
+        log.read(segments[2], 0)
 
 
 @pytest.mark.parametrize("how", ["cut", "flip"])

@@ -6,7 +6,11 @@
 The results of epoch N are those whose last part came in epoch N, a set that depends on the log only.
 So the eddy may be any eddy that has the rows of earlier epochs stored: the one that ran epoch N-1, one
 that has missed some epochs and catches up, or a new one. If epoch N, or a later one, was begun already,
-its rows are among the stored ones and must not be: then the eddy is forgotten and made anew.
+its rows are among the stored ones and must not be: then the eddy is forgotten and made anew. So it is
+if the last epoch that it has was written again meanwhile, elsewhere, with other rows.
+
+An epoch that is run again at once, because the task was killed or because somebody reads the results
+twice, gets the results of the first run, if they are few enough to be kept.
 
 An epoch ends when everything that its rows can find has been put out (`Eddy.settle`). Nothing waits
 from epoch to epoch, so nothing but rows need to be kept.
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "CellSpec"]
 
 _COMPACT_EVERY = 8  # epochs
+_KEPT_BYTES = 64 << 20  # of results that are kept for the case that their epoch is run again
+_TRIES = 3  # to read a log that somebody else may be putting together at this moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,15 @@ class CellSpec:
         return {name for name in self.relations if self.relations.count(name) > 1}
 
 
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """All results of an epoch whose segment had this content."""
+
+    epoch: int
+    content: bytes
+    batches: tuple[pa.RecordBatch, ...]
+
+
 class Cell:
     """See the module docstring. `run` calls must not overlap."""
 
@@ -69,20 +84,28 @@ class Cell:
         self._log = log
         self._eddy: Eddy | None = None
         self._last_read = BASE - 1  # the epoch that was logged last among those stored
+        self._content: bytes | None = None  # of the segment that ends with it
+        self._results: _Results | None = None  # of the epoch that ran last
         self.next_epoch = BASE  # the eddy holds exactly the epochs before this one
         self.n_rebuilt = 0
 
     def run(self, epoch: int) -> Iterator[pa.RecordBatch]:
         """The results of `epoch`, whose segment is in the log."""
-        if self._eddy is not None and epoch < self.next_epoch:
-            self.forget()
-        eddy = self._eddy
-        self._eddy = None  # whoever stops in the middle leaves an eddy that nobody may use
-        if eddy is None:
-            eddy = self._begin(epoch)
+        known = self._results
+        if known is not None and known.epoch == epoch and known.content == self._log.content(epoch):
+            yield from known.batches
+            return
+        self._results = None
+        eddy = self._restored(epoch)
+        kept: list[pa.RecordBatch] | None = []
+        n_bytes = 0
         try:
-            self._restore(eddy, epoch)
-            yield from self._drive(eddy, epoch)
+            for rows in self._drive(eddy, epoch):
+                if kept is not None:
+                    kept.append(rows)
+                    n_bytes += rows.nbytes
+                    kept = kept if n_bytes <= _KEPT_BYTES else None
+                yield rows
         except GeneratorExit:
             eddy.close()
             raise
@@ -91,24 +114,54 @@ class Cell:
             error.add_note(f"in epoch {epoch} of cell {self._spec.number}")
             raise
         self._eddy, self.next_epoch = eddy, epoch + 1
+        if kept is not None and self._last_read == epoch and self._content is not None:
+            self._results = _Results(epoch, self._content, tuple(kept))
 
     def tidy(self, epoch: int) -> None:
         """Work on the log that may wait until the results of `epoch` are out."""
         if epoch % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             while self._log.compact(epoch):
                 pass
+            self._log.sweep(epoch)
 
     def forget(self) -> None:
         """Drop the eddy and what it stored. The log stays."""
         if self._eddy is not None:
             self._eddy.close()
         self._eddy, self._last_read, self.next_epoch = None, BASE - 1, BASE
+        self._content = self._results = None
 
     def progress(self) -> Progress | None:
         """Of the eddy between epochs."""
         return None if self._eddy is None else self._eddy.progress()
 
     # Before the epoch
+
+    def _restored(self, epoch: int) -> Eddy:
+        """An eddy with the rows of all epochs before `epoch`, which the caller takes over."""
+        if not self._goes_on_to(epoch):
+            self.forget()
+        for n_tries in range(1, _TRIES + 1):
+            eddy = self._eddy
+            self._eddy = None  # whoever stops in the middle leaves an eddy that nobody may use
+            if eddy is None:
+                eddy = self._begin(epoch)
+            try:
+                self._restore(eddy, epoch)
+                return eddy
+            except Exception as error:
+                eddy.close()
+                # A keeper elsewhere may be putting segments together: then they are listed anew.
+                if n_tries == _TRIES or not isinstance(error, StateError):
+                    error.add_note(f"before epoch {epoch} of cell {self._spec.number}")
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _goes_on_to(self, epoch: int) -> bool:
+        """Whether what the eddy has stored are epochs before `epoch`, as the log has them."""
+        if self._eddy is None or epoch < self.next_epoch:
+            return False
+        return self._last_read < BASE or self._log.content(self._last_read) == self._content
 
     def _begin(self, epoch: int) -> Eddy:
         self.forget()
@@ -120,7 +173,7 @@ class Cell:
                     f"the epoch log {self._log.folder!r} has epochs before {epoch}, but its base is "
                     "lost; restore it, or start again with an empty checkpoint"
                 )
-            self._log.write(BASE, self._static_rows())
+            self._log.write_base(self._static_rows())
         options = replace(spec.options, seed=spec.options.seed + spec.number)
         if not spec.mirrored:
             return Eddy(spec.query, options)
@@ -142,13 +195,16 @@ class Cell:
         for segment in self._log.segments(epoch):
             if segment.last <= self._last_read:
                 continue
-            for relation, payload in self._log.read(segment, self._last_read):
+            opened = self._log.read(segment, self._last_read)
+            for relation, payload in opened:
+                if relation < 0:
+                    continue  # a tick
                 name = self._name(eddy, relation)
                 if not payload.size:
                     eddy.end(name)
                 for batch in rows_of(payload):
                     eddy.restore(name, batch)
-            self._last_read = segment.last
+            self._last_read, self._content = segment.last, opened.content
 
     def _name(self, eddy: Eddy, number: int) -> str:
         """The relation that rows under `number` belong to; the eddy learns by which scan they come."""
@@ -162,7 +218,8 @@ class Cell:
         for segment in self._log.segments(epoch + 1):
             if segment.last != epoch:
                 continue
-            for relation, payload in self._log.read(segment, self._last_read):
+            opened = self._log.read(segment, self._last_read)
+            for relation, payload in opened:
                 if relation < 0:
                     continue  # a tick
                 name = self._name(eddy, relation)
@@ -172,5 +229,5 @@ class Cell:
                         yield rows
                 if not payload.size:
                     eddy.end(name)
-            self._last_read = epoch
+            self._last_read, self._content = epoch, opened.content
         yield from eddy.settle()

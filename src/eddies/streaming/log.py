@@ -5,12 +5,13 @@ batches were routed, so rows are all that must be kept: the state before epoch N
 epochs below N hold, and nothing else. A task writes the segment of its epoch before it joins anything
 (a write-ahead log). If the epoch is run again, by a retried task or a restarted driver, the same rows
 come again and the segment is replaced by its equal. Segments of epochs at or after N are never read
-when epoch N runs.
+when epoch N runs. So a task that was given up, but lives on and writes late, changes nothing.
 
 A segment is an Arrow file of blobs (`relation`, `payload`, `check`): a payload is an Arrow stream of
 rows of one relation, an empty payload says that the relation has ended. A segment is written under
 another name and then renamed, so it is there as a whole or not at all; its checksums and the number
-of its predecessor tell damaged and lost ones.
+of its predecessor tell damaged and lost ones. Its *content*, made of the checksums in any order, tells
+whether a segment that was written again holds the same blobs.
 
 Epoch -1 is the *base*: the rows of static inputs, read once when the query begins.
 
@@ -21,10 +22,11 @@ running one are touched: they are committed, and will not run again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +40,7 @@ __all__ = [
     "BASE",
     "Blob",
     "EpochLog",
+    "OpenSegment",
     "Segment",
     "end_mark",
     "open_folder",
@@ -47,12 +50,14 @@ __all__ = [
 
 BASE = -1
 _NAME = re.compile(r"([0-9]{10})-([0-9]{10})\.arrow")
+_TEMPORARY = re.compile(r"\.[0-9]{10}-([0-9]{10})\.arrow\.[0-9a-f]{32}")
 _SCHEMA = pa.schema([("relation", pa.int32()), ("payload", pa.binary()), ("check", pa.uint64())])
 _SMALL_BYTES = 16 << 20  # segments below this are put together ...
 _MOST_SMALL = 16  # ... when there are so many
 _BLOB_ROWS = 1 << 16
 
 Blob = tuple[int, pa.Buffer]  # number of the relation, payload
+_Checked = tuple[int, pa.Buffer, int]  # ... and the checksum of the payload
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +93,27 @@ def end_mark(relation: int) -> Blob:
     return relation, pa.py_buffer(b"")
 
 
+class OpenSegment:
+    """A segment that is being read. Iterate it once or more for its blobs."""
+
+    def __init__(self, path: str, file: pa.RecordBatchFileReader) -> None:
+        self._path, self._file = path, file
+        self.previous = int(file.schema.metadata[b"previous"])
+        self.content: bytes = file.schema.metadata[b"content"]
+
+    def __iter__(self) -> Iterator[Blob]:
+        try:
+            for number in range(self._file.num_record_batches):
+                relations, payloads, checks = self._file.get_batch(number).columns
+                for i in range(len(relations)):
+                    payload = payloads[i].as_buffer()
+                    if _check(payload) != checks[i].as_py():
+                        raise StateError(_damaged(self._path, "a checksum differs"))
+                    yield relations[i].as_py(), payload
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StateError(_damaged(self._path, str(error))) from error
+
+
 class EpochLog:
     """The segments in one folder, on any file system that pyarrow can write."""
 
@@ -97,33 +123,39 @@ class EpochLog:
 
     # Writing
 
-    def write(self, epoch: int, blobs: Iterable[Blob]) -> None:
+    def write(self, epoch: int, blobs: Sequence[Blob]) -> None:
         """Make `blobs` the segment of `epoch`, whatever was there."""
         earlier = self.segments(epoch)
         # The base may be written after the first epoch's segment: it counts as being there.
         previous = earlier[-1].last if earlier else min(BASE, epoch - 1)
-        self._write(Segment(epoch, epoch, 0), previous, blobs)
+        checked = [(relation, payload, _check(payload)) for relation, payload in blobs]
+        self._write(Segment(epoch, epoch, 0), previous, checked, _content(checked))
 
-    def _write(self, segment: Segment, previous: int, blobs: Iterable[Blob]) -> None:
-        self._files.create_dir(self._path, recursive=True)
+    def write_base(self, blobs: Iterable[Blob]) -> None:
+        """Make `blobs` the base."""
+        self._write(Segment(BASE, BASE, 0), BASE - 1, _checked(blobs))
+
+    def _write(
+        self, segment: Segment, previous: int, blobs: Iterable[_Checked], content: str = ""
+    ) -> None:
         temporary = f"{self._path}/.{segment.name}.{uuid.uuid4().hex}"
-        schema = _SCHEMA.with_metadata({"previous": str(previous)})
+        schema = _SCHEMA.with_metadata({"previous": str(previous), "content": content})
         try:
+            self._files.create_dir(self._path, recursive=True)
             with (
                 self._files.open_output_stream(temporary) as sink,
                 pa.ipc.new_file(sink, schema) as writer,
             ):
-                for relation, payload in blobs:
+                for relation, payload, check in blobs:
                     columns = [
                         pa.array([relation], pa.int32()),
                         _binary(payload),
-                        pa.array([_check(payload)], pa.uint64()),
+                        pa.array([check], pa.uint64()),
                     ]
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             self._files.move(temporary, f"{self._path}/{segment.name}")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._files.delete_file(temporary)
+            self._delete(temporary)
             raise StateError(
                 f"cannot write {segment.name} of the epoch log {self.folder!r}: {error}; free space or "
                 "mend the directory, then start the query again from its checkpoint: nothing is lost"
@@ -162,26 +194,28 @@ class EpochLog:
                 found.append(Segment(int(named[1]) - 1, int(named[2]) - 1, info.size))
         return found
 
-    def read(self, segment: Segment, previous: int | None = None) -> Iterator[Blob]:
+    def read(self, segment: Segment, previous: int | None = None) -> OpenSegment:
         """The blobs of a segment. `previous`: the last epoch that must have been logged before it."""
         path = f"{self._path}/{segment.name}"
         try:
-            file = pa.ipc.open_file(self._mapped(path))
-            if previous is not None and int(file.schema.metadata[b"previous"]) != previous:
-                raise StateError(
-                    f"epoch {segment.first} in {self.folder!r} follows epoch "
-                    f"{int(file.schema.metadata[b'previous'])}, but epoch {previous} was found: a "
-                    "segment is lost; start again with an empty checkpoint"
-                )
-            for number in range(file.num_record_batches):
-                relations, payloads, checks = file.get_batch(number).columns
-                for i in range(len(relations)):
-                    payload = payloads[i].as_buffer()
-                    if _check(payload) != checks[i].as_py():
-                        raise StateError(_damaged(path, "a checksum differs"))
-                    yield relations[i].as_py(), payload
+            opened = OpenSegment(path, pa.ipc.open_file(self._mapped(path)))
         except (pa.ArrowInvalid, OSError) as error:
             raise StateError(_damaged(path, str(error))) from error
+        if previous is not None and opened.previous != previous:
+            raise StateError(
+                f"epoch {segment.first} in {self.folder!r} follows epoch {opened.previous}, but epoch "
+                f"{previous} was found: a segment is lost; start again with an empty checkpoint"
+            )
+        return opened
+
+    def content(self, epoch: int) -> bytes | None:
+        """What tells the blobs of the segment that ends with `epoch` from others; None: there is no
+        such segment, or not any more.
+        """
+        for segment in self._listed():
+            if segment.last == epoch:
+                return self.read(segment).content
+        return None
 
     def _mapped(self, path: str) -> pa.NativeFile:
         if isinstance(self._files, fs.LocalFileSystem):
@@ -204,10 +238,23 @@ class EpochLog:
         if len(run) < _MOST_SMALL:
             return False
         whole = Segment(run[0].first, run[-1].last, 0)
-        self._write(whole, previous, self._together(run))
+        self._write(whole, previous, _checked(self._together(run)))
         for segment in run:
-            self._files.delete_file(f"{self._path}/{segment.name}")
+            self._delete(f"{self._path}/{segment.name}")
         return True
+
+    def sweep(self, before: int) -> None:
+        """Remove what writers have left that were killed, or given up, in epochs below `before`."""
+        selector = fs.FileSelector(self._path, allow_not_found=True)
+        for info in self._files.get_file_info(selector):
+            named = _TEMPORARY.fullmatch(info.base_name)
+            if named and int(named[1]) - 1 < before:
+                self._delete(info.path)
+
+    def _delete(self, path: str) -> None:
+        """Remove a file, unless somebody else has."""
+        with contextlib.suppress(OSError):
+            self._files.delete_file(path)
 
     def _together(self, run: list[Segment]) -> Iterator[Blob]:
         """All rows of a run, by relation, then the end marks."""
@@ -215,6 +262,8 @@ class EpochLog:
         ended: list[int] = []
         for segment in run:
             for relation, payload in self.read(segment):
+                if relation < 0:
+                    continue  # a tick, which has done its work
                 if not payload.size:
                     ended.append(relation)
                     continue
@@ -241,6 +290,17 @@ def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
             f"the checkpoint {folder!r} lies on a file system that cannot be opened here: {error}"
         ) from error
     return files, path
+
+
+def _checked(blobs: Iterable[Blob]) -> Iterator[_Checked]:
+    for relation, payload in blobs:
+        yield relation, payload, _check(payload)
+
+
+def _content(blobs: Iterable[_Checked]) -> str:
+    """The same for the same blobs in any order."""
+    known = sorted((relation, payload.size, check) for relation, payload, check in blobs)
+    return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
 def _binary(payload: pa.Buffer) -> pa.Array:
