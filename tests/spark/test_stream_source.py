@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,7 +19,9 @@ from eddies.sources.streams import stream_of
 from eddies.spark.exchange import PACKED
 from eddies.spark.stream_source import Feed, stream_frame
 from tests.support.bag import assert_same_bag, bag_of
+from tests.support.json_server import JsonServer, serve
 from tests.support.packed import N_CELLS, Unpacked, hashed_by, unpacked
+from tests.support.postgres_server import PostgresServer
 
 ORDERS = pa.table({"k": pa.array(range(9000), pa.int64()), "t": [f"t{i}" for i in range(9000)]})
 ITEMS = pa.table({"k": pa.array([i % 900 for i in range(4000)], pa.int64())})
@@ -73,7 +76,7 @@ class Query:
         if not (self._folder / "rows" / "_spark_metadata").exists():
             return Unpacked()
         frame = self._spark.read.schema(PACKED).parquet(str(self._folder / "rows"))
-        return unpacked(frame.toArrow(), {0: "k", 1: "k"})
+        return unpacked(frame.toArrow(), dict.fromkeys(range(3), "k"))
 
 
 @pytest.fixture
@@ -141,6 +144,28 @@ def test_a_source_that_fails_stops_the_query_which_resumes(query: Query) -> None
     assert_same_bag(found.tables[0], ORDERS)
     assert_same_bag(found.tables[1], ITEMS)
     assert found.ends == ALL_ENDS
+
+
+def test_servers_and_text_files_stream(query: Query, tmp_path: Path) -> None:
+    csv.write_csv(ORDERS, tmp_path / "orders.csv")
+    server = PostgresServer()
+    try:
+        server.load("items", ITEMS.append_column("id", pa.array(range(4000), pa.int64())), "id")
+        with serve(JsonServer(ORDERS.slice(0, 500), "k", page_rows=100)) as pages:
+            sources = {
+                "orders": read.csv(str(tmp_path / "orders.csv")),
+                "items": read.postgres(server.dsn, "items"),
+                "pages": read.http(f"{pages.url}/linked", rows="items", next="next"),
+            }
+            query.start(sources, rows_per_epoch=6000)
+            query.finish()
+    finally:
+        server.stop()
+    found = query.rows()
+    assert_same_bag(found.tables[0], ORDERS)
+    assert_same_bag(found.tables[1].select(["k"]), ITEMS)
+    assert_same_bag(found.tables[2], ORDERS.slice(0, 500))
+    assert len(found.ends) == 3 * N_CELLS
 
 
 def test_a_mirror_takes_over(query: Query) -> None:

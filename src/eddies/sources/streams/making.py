@@ -32,7 +32,8 @@ from eddies.sources.streams.lines import LineStream
 from eddies.sources.streams.mirrored import MirroredStream
 from eddies.sources.streams.patient import PatientStream
 from eddies.sources.streams.postgres import PostgresStream
-from eddies.sources.streams.simulated import SimulatedSource, SimulatedStream
+from eddies.sources.streams.scheduled import SimulatedStream
+from eddies.sources.streams.simulated import SimulatedSource
 from eddies.sources.streams.splits import SplitStream
 from eddies.sources.streams.tables import TableStream
 

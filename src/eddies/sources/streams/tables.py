@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from eddies.sources.inline import delivered_table
+from eddies.sources.delivered import delivered_schema
 from eddies.sources.streams.base import Offset, Part, offset_at, same_source
 from eddies.sources.streams.rows import carried
 
@@ -29,7 +29,7 @@ class TableStream:
     ) -> None:
         wanted = table if columns is None else table.select(list(columns))
         self.label = label
-        self._table = delivered_table(wanted)
+        self._table = _delivered(wanted)
         self.schema: pa.Schema = self._table.schema
         self._of = str(table.num_rows)
 
@@ -75,6 +75,14 @@ class TableStream:
         if first == stop:
             return []
         return [carried(self.schema, self._table.slice(first, stop - first).to_batches())]
+
+
+def _delivered(table: pa.Table) -> pa.Table:
+    if delivered_schema(table.schema, "the Arrow table").equals(table.schema, check_metadata=True):
+        return table
+    from eddies.sources.inline import delivered_table  # brings half of the engine with it
+
+    return delivered_table(table)
 
 
 def _unpickled(payload: bytes, label: str) -> TableStream:

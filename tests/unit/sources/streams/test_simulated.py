@@ -16,7 +16,7 @@ from eddies.sources.retries import Patience
 from eddies.sources.streams import Offset, stream_of
 from eddies.sources.streams.patient import PatientStream
 from eddies.sources.streams.schedule import Schedule
-from eddies.sources.streams.simulated import SimulatedStream
+from eddies.sources.streams.scheduled import SimulatedStream
 from eddies.sources.streams.tables import TableStream
 from tests.support.bag import assert_same_bag
 from tests.support.reading_streams import read_between, read_stream, revived
