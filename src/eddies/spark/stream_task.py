@@ -3,23 +3,29 @@
 See `eddies.streaming`. Spark names the epoch and the query in properties of the task. Everything the
 task hands to Spark is a function of the rows of the epoch and of the log before it, so an epoch that is
 run again gives the same rows, and a sink that knows the epoch writes them once.
+
+Before a task writes anything, it makes sure that the log is that of its query (`PlanFile`): whoever
+starts again must find cells divided as they were, and another query's log must stay as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from eddies.errors import StateError
 from eddies.spark.cells import CellPlan
 from eddies.streaming.attach import run_epoch
+from eddies.streaming.guardian import Guardian
 from eddies.streaming.log import Blob, EpochLog
 from eddies.streaming.messages import Request, cell_folder
 from eddies.streaming.plan_file import PlanFile
 
 __all__ = ["StreamTask"]
+
+_checked: set[tuple[str, str]] = set()  # folders and queries whose plan this worker has looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,14 @@ class StreamTask:
             raise StateError(
                 "this DataFrame streams, and runs only under writeStream; here it ran as a batch"
             )
+        self._check(query_id)
         by_cell: dict[int, list[Blob]] = {}
         for batch in batches:
             cells, relations, payloads = batch.columns
             for i, cell in enumerate(cells.to_pylist()):
                 blob = (relations[i].as_py(), payloads[i].as_buffer())
                 by_cell.setdefault(cell, []).append(blob)
+        guardian = Guardian.mine()
         for cell, blobs in by_cell.items():
             EpochLog(cell_folder(self.folder, cell)).write(int(epoch), blobs)
             request = Request(
@@ -61,8 +69,13 @@ class StreamTask:
                 self.folder,
                 int(epoch),
                 query_id,
-                self.plan,
+                guardian,
             )
             for rows in run_epoch(self.block, request):
                 unnamed = tuple(rows.schema.names) != self.names
                 yield rows.rename_columns(self.names) if unnamed else rows
+
+    def _check(self, query_id: str) -> None:
+        if (self.folder, query_id) not in _checked:
+            replace(self.plan, query_id=query_id).write(self.folder)
+            _checked.add((self.folder, query_id))

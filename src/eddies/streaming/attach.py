@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Client, Connection
@@ -17,13 +14,19 @@ import pyarrow as pa
 
 from eddies.errors import StateError
 from eddies.streaming.messages import Done, Failed, Request
+from eddies.streaming.place import Place, places_of
 
 __all__ = ["dismiss", "run_epoch"]
 
 _START_S = 60.0  # that a keeper may take until it listens
 _IDLE_S = 600.0  # after which a keeper that nobody asks leaves
+_STUCK_S = 30.0  # after which a task that neither reads nor writes makes room for one that waits
+_LEAVE_S = 5.0  # that a keeper may take to leave
 _HELD_BYTES = 64 << 20  # results held back, so that a keeper that dies can be replaced unnoticed
 _ATTEMPTS = 3
+_GLANCE_S = 0.01
+
+_started: list[subprocess.Popen[bytes]] = []  # by this worker; it reaps them when they have left
 
 
 def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
@@ -32,11 +35,12 @@ def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
     If a keeper dies before much has been passed on, another is started and asked; afterwards it is an
     error, and Spark runs the task again.
     """
+    place = Place.of(request.query_id, block, request.number)
     for attempt in range(_ATTEMPTS):
         held: list[pa.RecordBatch] = []
         n_held, passed_on = 0, False
         try:
-            with contextlib.closing(_connect(block, request)) as connection:
+            with contextlib.closing(_connect(place, request)) as connection:
                 connection.send(request)
                 for rows in _received(connection):
                     if not passed_on:
@@ -55,7 +59,7 @@ def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
             if passed_on or attempt == _ATTEMPTS - 1:
                 raise StateError(
                     f"the process that keeps cell {request.number} has gone in epoch "
-                    f"{request.epoch}; the epoch must run again"
+                    f"{request.epoch}; the epoch must run again. {place.said()}".strip()
                 ) from error
 
 
@@ -69,42 +73,39 @@ def _received(connection: Connection) -> Iterator[pa.RecordBatch]:
 
 
 def dismiss(query_id: str) -> int:
-    """Tell all keepers of a query on this host to leave; returns how many were told."""
-    n_told = 0
-    folder = _folder()
-    for name in os.listdir(folder):
-        if name.startswith(_mark(query_id)) and name.endswith(".socket"):
-            with contextlib.suppress(OSError, EOFError):
-                with Client(os.path.join(folder, name), "AF_UNIX") as connection:
-                    connection.send(None)
-                n_told += 1
-    return n_told
-
-
-def _connect(block: str, request: Request) -> Connection:
-    cell = request.number
-    name = os.path.join(_folder(), f"{_mark(request.query_id)}-{block}-{cell}")
-    socket = f"{name}.socket"
-    with open(f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks must not start two keepers
+    """Tell all keepers of a query on this host to leave, and wait until they have, unless they are
+    busy; returns how many were told. What killed ones have left is removed.
+    """
+    told: list[Connection] = []
+    for place in places_of(query_id):
         try:
-            return Client(socket, "AF_UNIX")
-        except OSError:
+            connection = Client(place.socket, "AF_UNIX")
+            connection.send(None)
+            told.append(connection)
+        except (OSError, EOFError):
+            place.clear_if_dead()
+    until_s = time.monotonic() + _LEAVE_S
+    for connection in told:
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.poll(max(0.0, until_s - time.monotonic()))
+    return len(told)
+
+
+def _connect(place: Place, request: Request) -> Connection:
+    _started[:] = [process for process in _started if process.poll() is None]
+    with place.locked():
+        try:
+            return Client(place.socket, "AF_UNIX")
+        except (FileNotFoundError, ConnectionRefusedError):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(socket)
-        return _started(socket, f"{name}.log", cell)
+                os.unlink(place.socket)
+        return _start(place, request)
 
 
-def _started(socket: str, log: str, cell: int) -> Connection:
-    arguments = [
-        sys.executable,
-        "-m",
-        "eddies.streaming.keeper",
-        socket,
-        str(os.getppid()),
-        str(_IDLE_S),
-    ]
-    with open(log, "wb") as output:
+def _start(place: Place, request: Request) -> Connection:
+    arguments = [sys.executable, "-m", "eddies.streaming.keeper", place.path]
+    arguments += [str(request.guardian.process), str(_IDLE_S), str(_STUCK_S)]
+    with open(place.log, "wb") as output:
         process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -113,28 +114,15 @@ def _started(socket: str, log: str, cell: int) -> Connection:
             start_new_session=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until and process.poll() is None:
+    _started.append(process)
+    until_s = time.monotonic() + _START_S
+    while time.monotonic() < until_s and process.poll() is None:
         try:
-            return Client(socket, "AF_UNIX")
-        except OSError:
-            time.sleep(0.01)
-    with open(log, "rb") as output:
-        said = output.read()[-2000:].decode(errors="replace")
+            return Client(place.socket, "AF_UNIX")
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(_GLANCE_S)
     process.kill()
-    raise StateError(f"the process that should keep cell {cell} did not start: {said}")
-
-
-def _folder() -> str:
-    """Where sockets are: a directory of this user's own."""
-    folder = os.path.join(tempfile.gettempdir(), f"eddies-{os.getuid()}")
-    os.makedirs(folder, 0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
-        raise StateError(
-            f"{folder!r} belongs to somebody else; set TMPDIR to a directory of your own"
-        )
-    return folder
-
-
-def _mark(query_id: str) -> str:
-    return hashlib.sha256(query_id.encode()).hexdigest()[:16]
+    raise StateError(
+        f"the process that should keep cell {request.number} did not start within {_START_S:.0f} s: "
+        f"{place.said() or 'it printed nothing'}"
+    )

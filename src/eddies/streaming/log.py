@@ -16,7 +16,8 @@ whether a segment that was written again holds the same blobs.
 Epoch -1 is the *base*: the rows of static inputs, read once when the query begins.
 
 Small segments are put together (`compact`) so that a start opens few files. Only epochs before the
-running one are touched: they are committed, and will not run again.
+running one are touched: they are committed, and will not run again. With windows, rows that can never
+join again are left out then (`Sieve`), and what was known after them is written instead: the *moment*.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +44,7 @@ __all__ = [
     "EpochLog",
     "OpenSegment",
     "Segment",
+    "Sieve",
     "end_mark",
     "open_folder",
     "rows_of",
@@ -50,7 +53,7 @@ __all__ = [
 
 BASE = -1
 _NAME = re.compile(r"([0-9]{10})-([0-9]{10})\.arrow")
-_TEMPORARY = re.compile(r"\.[0-9]{10}-([0-9]{10})\.arrow\.[0-9a-f]{32}")
+_TEMPORARY = re.compile(r"\.(?:[0-9]{10}-([0-9]{10})\.arrow|progress)\.[0-9a-f]{32}")
 _SCHEMA = pa.schema([("relation", pa.int32()), ("payload", pa.binary()), ("check", pa.uint64())])
 _SMALL_BYTES = 16 << 20  # segments below this are put together ...
 _MOST_SMALL = 16  # ... when there are so many
@@ -100,6 +103,17 @@ class OpenSegment:
         self._path, self._file = path, file
         self.previous = int(file.schema.metadata[b"previous"])
         self.content: bytes = file.schema.metadata[b"content"]
+        self.moment: bytes | None = file.schema.metadata.get(b"moment")
+
+    def arrivals(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        """Numbers of relations with rows, or with None where the relation has ended."""
+        for relation, payload in self:
+            if relation < 0:
+                continue  # a tick
+            if not payload.size:
+                yield relation, None
+            for batch in rows_of(payload):
+                yield relation, batch
 
     def __iter__(self) -> Iterator[Blob]:
         try:
@@ -112,6 +126,28 @@ class OpenSegment:
                     yield relations[i].as_py(), payload
         except (pa.ArrowInvalid, OSError) as error:
             raise StateError(_damaged(self._path, str(error))) from error
+
+
+class Sieve(Protocol):
+    """Says what may be left out when segments are put together."""
+
+    def live_bytes(self, segment: Segment) -> int | None:
+        """About how many bytes of a segment must stay; None: it must stay as it is."""
+        ...
+
+    def moment(self, run: list[Segment]) -> bytes:
+        """What is written instead of the rows of `run` that are left out."""
+        ...
+
+    def sifted(
+        self, segment: Segment, opened: OpenSegment
+    ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        """What must stay of a segment, like `OpenSegment.arrivals`."""
+        ...
+
+    def put_together(self, run: list[Segment], whole: Segment) -> None:
+        """`whole` is there in place of `run`."""
+        ...
 
 
 class EpochLog:
@@ -136,10 +172,16 @@ class EpochLog:
         self._write(Segment(BASE, BASE, 0), BASE - 1, _checked(blobs))
 
     def _write(
-        self, segment: Segment, previous: int, blobs: Iterable[_Checked], content: str = ""
+        self,
+        segment: Segment,
+        previous: int,
+        blobs: Iterable[_Checked],
+        content: str = "",
+        moment: bytes | None = None,
     ) -> None:
         temporary = f"{self._path}/.{segment.name}.{uuid.uuid4().hex}"
-        schema = _SCHEMA.with_metadata({"previous": str(previous), "content": content})
+        metadata = {"previous": str(previous), "content": content}
+        schema = _SCHEMA.with_metadata(metadata | ({"moment": moment} if moment else {}))
         try:
             self._files.create_dir(self._path, recursive=True)
             with (
@@ -224,31 +266,47 @@ class EpochLog:
 
     # Putting together
 
-    def compact(self, before: int) -> bool:
-        """Put small segments of epochs below `before` together, if they are many."""
-        run: list[Segment] = []
-        previous = BASE  # the epoch before the run
-        for segment in self.segments(before):
-            if segment.first != BASE and segment.n_bytes < _SMALL_BYTES:
-                run.append(segment)
-            elif len(run) >= _MOST_SMALL:
-                break
-            else:
-                run, previous = [], segment.last
-        if len(run) < _MOST_SMALL:
+    def compact(self, before: int, sieve: Sieve | None = None) -> bool:
+        """Put neighbouring segments of epochs below `before` together, if they are small and many, or
+        if much of them can be left out.
+        """
+        run, previous = self._run(before, sieve)
+        if not run:
             return False
         whole = Segment(run[0].first, run[-1].last, 0)
-        self._write(whole, previous, _checked(self._together(run)))
+        moment = None if sieve is None else sieve.moment(run)
+        self._write(whole, previous, _checked(self._together(run, sieve)), moment=moment)
+        if sieve is not None:
+            sieve.put_together(run, whole)
         for segment in run:
-            self._delete(f"{self._path}/{segment.name}")
+            if segment.name != whole.name:
+                self._delete(f"{self._path}/{segment.name}")
         return True
+
+    def _run(self, before: int, sieve: Sieve | None) -> tuple[list[Segment], int]:
+        """Segments that should be put together, and the epoch before them."""
+        run: list[Segment] = []
+        n_dead = 0  # bytes of the run that can be left out
+        previous = BASE
+        for segment in self.segments(before):
+            live = segment.n_bytes if sieve is None else sieve.live_bytes(segment)
+            if segment.first != BASE and live is not None and live < _SMALL_BYTES:
+                run.append(segment)
+                n_dead += segment.n_bytes - live
+            elif len(run) >= _MOST_SMALL or n_dead >= _SMALL_BYTES:
+                break
+            else:
+                run, n_dead, previous = [], 0, segment.last
+        if len(run) >= _MOST_SMALL or n_dead >= _SMALL_BYTES:
+            return run, previous
+        return [], previous
 
     def sweep(self, before: int) -> None:
         """Remove what writers have left that were killed, or given up, in epochs below `before`."""
         selector = fs.FileSelector(self._path, allow_not_found=True)
         for info in self._files.get_file_info(selector):
             named = _TEMPORARY.fullmatch(info.base_name)
-            if named and int(named[1]) - 1 < before:
+            if named and int(named[1] or 0) - 1 < before:
                 self._delete(info.path)
 
     def _delete(self, path: str) -> None:
@@ -256,19 +314,19 @@ class EpochLog:
         with contextlib.suppress(OSError):
             self._files.delete_file(path)
 
-    def _together(self, run: list[Segment]) -> Iterator[Blob]:
+    def _together(self, run: list[Segment], sieve: Sieve | None) -> Iterator[Blob]:
         """All rows of a run, by relation, then the end marks."""
         waiting: dict[int, list[pa.RecordBatch]] = {}
         ended: list[int] = []
         for segment in run:
-            for relation, payload in self.read(segment):
-                if relation < 0:
-                    continue  # a tick, which has done its work
-                if not payload.size:
+            opened = self.read(segment)
+            arrivals = opened.arrivals() if sieve is None else sieve.sifted(segment, opened)
+            for relation, batch in arrivals:
+                if batch is None:
                     ended.append(relation)
                     continue
                 batches = waiting.setdefault(relation, [])
-                batches.extend(rows_of(payload))
+                batches.append(batch)
                 if sum(batch.num_rows for batch in batches) >= _BLOB_ROWS:
                     yield relation, serialised(pa.concat_batches(batches))
                     waiting[relation] = []

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from eddies.core.progress import Progress
 from eddies.streaming.cell import Cell, CellSpec
+from eddies.streaming.guardian import Guardian
 from eddies.streaming.log import EpochLog
-from eddies.streaming.plan_file import PlanFile
 
 __all__ = ["Done", "Failed", "Request", "cell_folder"]
 
@@ -32,19 +32,21 @@ class Request:
     folder: str  # of the block; the log of the cell lies in it
     epoch: int
     query_id: str
-    plan: PlanFile
+    guardian: Guardian  # of the worker that asks
 
     @property
     def what(self) -> tuple[bytes, str, str]:
         """What a cell must have been made for to serve this request."""
         return self.spec, self.folder, self.query_id
 
-    def cell(self) -> Cell:
-        """The cell that can run it, after a look whether the log is that of this query."""
+    def cell_spec(self) -> CellSpec:
+        """The specification, opened."""
         spec: CellSpec = pickle.loads(self.spec)
-        replace(self.plan, query_id=self.query_id).write(self.folder)
-        log = EpochLog(cell_folder(self.folder, self.number))
-        return Cell(replace(spec, number=self.number, coordinates=self.coordinates), log)
+        return replace(spec, number=self.number, coordinates=self.coordinates)
+
+    def cell(self, spec: CellSpec) -> Cell:
+        """The cell that can run it."""
+        return Cell(spec, EpochLog(cell_folder(self.folder, self.number)))
 
 
 @dataclass(frozen=True, slots=True)
