@@ -93,10 +93,10 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
     return Input(name, normal_schema(table.schema), table, None, table.n_rows)
 
 
-def frame_input(name: str, frame: DataFrame) -> Input:
-    """A table that is a DataFrame."""
+def frame_input(name: str, frame: DataFrame, *, is_computed: bool = False) -> Input:
+    """A table that is a DataFrame. Of one that eddies compute, Spark knows no size: it is not asked."""
     schema = normal_schema(to_arrow_schema(frame.schema, timezone="UTC"))
-    n_rows = None if frame.isStreaming else _estimated_rows(frame, schema)
+    n_rows = None if is_computed or frame.isStreaming else _estimated_rows(frame, schema)
     return Input(name, schema, None, frame, n_rows)
 
 

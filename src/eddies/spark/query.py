@@ -22,7 +22,7 @@ from eddies.core.options import Options
 from eddies.core.query import UserFunction
 from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
-from eddies.spark.inputs import Input, frame_input, make_inputs
+from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
@@ -72,13 +72,13 @@ class Planned:
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
 
     def _derived_input(self, name: str, block: Block) -> Input:
-        """What Spark computes. How much that will be is a guess; if in doubt, less than a table."""
-        given = frame_input(name, self._frame(name))
+        """What Spark computes. How much that will be nobody knows; the guess is less than a table."""
+        given = frame_input(name, self._frame(name), is_computed=True)
         if any(known.is_streaming for known in self.inputs.values()):
             given = saved(given, self.spark, self.options)
         sizes = [self.inputs[s.table].n_rows for s in block.query.sources if s.table in self.inputs]
         most = max((size for size in sizes if size is not None), default=_DERIVED_ROWS)
-        return replace(given, n_rows=min(given.n_rows or _DERIVED_ROWS, most // 10 + 1))
+        return replace(given, n_rows=min(_DERIVED_ROWS, most // 10 + 1))
 
     def dataframe(self) -> DataFrame:
         """The answer, lazily."""
@@ -142,6 +142,7 @@ def plan_inputs(
         host="spark",
         schema_of=schema_of,
         time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        direct=[name for name, given in inputs.items() if given.source is not None],
     )
     for function in functions:
         if function.name in planned.functions_above:
@@ -156,11 +157,18 @@ def _schema_of(spark: SparkSession, text: str, schemas: Mapping[str, pa.Schema])
     """The columns of a text over tables of these schemas; Spark analyses it, nothing runs."""
     used = named_tables(text)
     frames = {
-        name: spark.createDataFrame([], from_arrow_schema(schema))
+        name: _row_of_nulls(spark, schema)
         for name, schema in schemas.items()
         if name.lower() in used
     }
     return to_arrow_schema(run_above(spark, text, frames).schema, timezone="UTC")
+
+
+def _row_of_nulls(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """Something with these columns; much sooner made than an empty DataFrame."""
+    fields = from_arrow_schema(schema).fields
+    nulls = (f"CAST(NULL AS {f.dataType.simpleString()}) AS {quoted(f.name)}" for f in fields)
+    return spark.sql(f"SELECT {', '.join(nulls)}")
 
 
 def session_of(tables: Mapping[str, object]) -> SparkSession:

@@ -28,7 +28,7 @@ from eddies.sql.plain import nondeterministic
 from eddies.sql.references import referenced_tables
 from eddies.sql.types import is_integral
 
-__all__ = ["Deriving", "SchemaOf"]
+__all__ = ["Deriving", "SchemaOf", "comparable_exactly"]
 
 SchemaOf = Callable[[str, Mapping[str, pa.Schema]], pa.Schema]
 """The columns of a Spark SQL text over tables of the given schemas."""
@@ -87,7 +87,7 @@ class Deriving:
         if not _is_definite(query):
             return None
         schema = self._analysed(_distinct(query))
-        fits = len(schema) == 1 and _comparable_exactly(schema.field(0).type, compared)
+        fits = len(schema) == 1 and comparable_exactly(schema.field(0).type, compared)
         return schema if fits else None
 
     def member_of_values(self, relation: str, query: exp.Query, schema: pa.Schema) -> Member:
@@ -150,7 +150,10 @@ def _is_definite(query: exp.Expr) -> bool:
     return all(isinstance(item, exp.Alias) for item in query.expressions)
 
 
-def _comparable_exactly(left: pa.DataType, right: pa.DataType) -> bool:
+def comparable_exactly(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether values that DISTINCT or GROUP BY tell apart on one side are never equal to one value of
+    the other.
+    """
     if pa.types.is_floating(left) or pa.types.is_nested(left) or pa.types.is_null(left):
         return False
     return bool(left == right) or (is_integral(left) and is_integral(right))

@@ -76,6 +76,7 @@ def plan(
     host: Host = "local",
     schema_of: SchemaOf | None = None,
     time_zone: str = "UTC",
+    direct: Iterable[str] = (),
 ) -> SqlPlan:
     """Plan the SELECT in `text` over the tables of `schemas`.
 
@@ -84,8 +85,9 @@ def plan(
 
     With `host="spark"`, every block is run in cells whose outputs are disjoint parts of the block's
     join result, and `above` sees their union. Aggregates are computed partially in the cells and
-    merged above (`Aggregation.partial`). A join of one source is left to Spark: without any block,
-    `above` is `text` itself. `schema_of` tells the columns of a text over base tables; with it,
+    merged above (`Aggregation.partial`). A join of one source is left to Spark, unless it is one of
+    those in `direct`, which tasks read themselves, and is aggregated: without any block, `above` is
+    `text` itself. `schema_of` tells the columns of a text over base tables; with it,
     subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session: in
     any but UTC, what depends on it runs above.
 
@@ -98,7 +100,14 @@ def plan(
     schemas = {name: _normal(schema) for name, schema in schemas.items()}
     qualified = qualify(parse(text), schemas)
     outcome = split(
-        qualified, schemas, functions, aggregate, host, schema_of, time_zone in UTC_NAMES
+        qualified,
+        schemas,
+        functions,
+        aggregate,
+        host,
+        schema_of,
+        time_zone in UTC_NAMES,
+        frozenset(direct),
     )
     blocks = tuple(
         Block(name, outcome.blocks[name], outcome.pushdown[name])

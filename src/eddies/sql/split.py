@@ -6,8 +6,9 @@ place in FROM, and every reference to one of their columns, also from subqueries
 reference to the block's output. What cannot move stays where it was.
 
 A group of a single table gains nothing from an eddy and stays with Spark, unless it is the whole
-FROM of the outermost SELECT and there is no Spark to leave it to. A correlated subquery stays with
-Spark as it is.
+FROM of the outermost SELECT and there is no Spark to leave it to, or the SELECT aggregates a table
+that tasks read themselves: then few rows come out. Correlated subqueries become joins where they can
+(`unnest`), and stay with Spark as they are where not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eddies.sql.aggregate import aggregation_of
 from eddies.sql.block import Draft, Member
 from eddies.sql.clauses import capture_expressions, why_above
 from eddies.sql.constants import constant_rows, constant_table
-from eddies.sql.derive import Deriving, SchemaOf
+from eddies.sql.derive import Deriving, SchemaOf, comparable_exactly
 from eddies.sql.join_tree import (
     Group,
     Leaf,
@@ -41,6 +42,7 @@ from eddies.sql.rebuild import set_from
 from eddies.sql.references import outer_references, without_unused_tables
 from eddies.sql.scope import column
 from eddies.sql.typed import CannotLower
+from eddies.sql.unnest import grouped_subquery
 
 __all__ = ["Host", "Split", "split"]
 
@@ -71,10 +73,13 @@ def split(
     host: Host = "local",
     schema_of: SchemaOf | None = None,
     in_utc: bool = True,
+    direct: frozenset[str] = frozenset(),
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
     deriving = Deriving(schema_of, schemas)
-    splitter = _Splitter(qualified.tables, schemas, functions, aggregate, host, deriving, in_utc)
+    splitter = _Splitter(
+        qualified.tables, schemas, functions, aggregate, host, deriving, in_utc, direct
+    )
     above = splitter.query(qualified.tree, top=True)
     result = splitter.result
     result.derived, result.derived_trees = deriving.texts, deriving.trees
@@ -92,7 +97,9 @@ class _Splitter:
         host: Host,
         deriving: Deriving,
         in_utc: bool,
+        direct: frozenset[str],
     ) -> None:
+        self._direct = direct
         self._tables = tables
         self._schemas = schemas
         self._functions = functions
@@ -136,6 +143,10 @@ class _Splitter:
                 for node in part if isinstance(part, list) else [part]:
                     if isinstance(node, exp.Expr):
                         substitute(node, values)
+        if self._host == "spark" and _is_leaf(root):
+            alone = self._alone(select, root)
+            if alone is not None:
+                return alone
         whole = top and self._host == "local" and _is_leaf(root)
         drafts = self._group(root, 1 if whole else MIN_SOURCES)
         only = drafts[0] if len(drafts) == 1 and _is_block(root, drafts[0]) else None
@@ -185,6 +196,25 @@ class _Splitter:
         merging, aggregation = found
         self._finish(draft, aggregation=aggregation)
         self._say("partial aggregates are merged above")
+        return merging
+
+    def _alone(self, select: exp.Select, root: Group) -> exp.Select | None:
+        """A SELECT of groups of one table that tasks read themselves: grouped where it is read."""
+        leaf = root.items[0]
+        member = self._member(leaf) if isinstance(leaf, Leaf) else None
+        if member is None or member.table not in self._direct or root.nullable:
+            return None
+        if any(has_subquery(condition) for condition in root.conjuncts):
+            return None
+        draft = Draft(f"__eddy_{self._n_blocks}", [member], self._functions, False, self._in_utc)
+        if any(draft.take(condition) is not None for condition in root.conjuncts):
+            return None
+        merging = self._merge(select, draft)
+        if merging is None:
+            return None
+        self._next_name()
+        set_from(merging, Group([Leaf(exp.to_table(draft.name))], False))
+        self._subqueries(merging)
         return merging
 
     def _without_from(self, select: exp.Select) -> exp.Query | None:
@@ -252,11 +282,12 @@ class _Splitter:
             and not outer_references(item.item)
         }
         least = MIN_SOURCES if members else MIN_SOURCES + 1
-        if len(members) + len(queries) < least:
+        n_subqueries = sum(map(_may_be_joined, group.conjuncts)) if members else 0
+        if len(members) + len(queries) + n_subqueries < least:
             return members, others
         found = {at: self._deriving.columns_of_item(query) for at, query in queries.items()}
         columns = {position: schema for position, schema in found.items() if schema is not None}
-        if len(members) + len(columns) < least:
+        if len(members) + len(columns) + n_subqueries < least:
             return members, others
         members, remaining = list(members), []
         for position, item in enumerate(others):
@@ -267,7 +298,8 @@ class _Splitter:
                 item.item.set("this", self.query(item.item.this))
             members.append(self._deriving.member_of_item(item.item, columns[position]))
             self._say(f"{item.item.alias} is computed by Spark and joined in the block")
-        group.conjuncts = [self._in_values(part, members) for part in group.conjuncts]
+        parts = [self._in_values(part, members) for part in group.conjuncts]
+        group.conjuncts = [new for part in parts for new in self._in_groups(part, members)]
         return members, remaining
 
     def _in_values(self, condition: exp.Expr, members: list[Member]) -> exp.Expr:
@@ -293,6 +325,38 @@ class _Splitter:
         members.append(self._deriving.member_of_values(relation, rewritten, schema))
         self._say("the values of an IN are computed by Spark and joined in the block")
         return exp.EQ(this=sought, expression=column(relation, "value"))
+
+    def _in_groups(self, condition: exp.Expr, members: list[Member]) -> list[exp.Expr]:
+        """`x < (SELECT avg(y) ... WHERE k = outer)` as a join with a new member, whose rows are groups;
+        any other condition as it is.
+        """
+        grouped = grouped_subquery(condition)
+        if grouped is None:
+            return [condition]
+        draft = Draft("", members, self._functions, False, self._in_utc)
+        relation = f"__groups_{self._n_value_sets}"
+        item = exp.Subquery(
+            this=grouped.query, alias=exp.TableAlias(this=exp.to_identifier(relation))
+        )
+        schema = self._deriving.columns_of_item(item)
+        if schema is None:
+            return [condition]
+        try:
+            types = [draft.lowering.lower(outer).type for outer in grouped.outer]
+        except CannotLower:
+            return [condition]
+        if not all(map(comparable_exactly, schema.types, types)):
+            return [condition]
+        self._n_value_sets += 1
+        item.set("this", self.query(grouped.query.copy()) or grouped.query)
+        members.append(self._deriving.member_of_item(item, schema))
+        self._say("a correlated subquery is computed for all its keys and joined in the block")
+        links: list[exp.Expr] = [
+            exp.EQ(this=outer.copy(), expression=column(relation, f"key_{i}"))
+            for i, outer in enumerate(grouped.outer)
+        ]
+        grouped.place.replace(column(relation, "value"))
+        return [*links, condition]
 
     def _takes(self, draft: Draft, condition: exp.Expr) -> bool:
         if not relations(condition) <= draft.members.keys():
@@ -354,6 +418,13 @@ class _Splitter:
     def _say(self, reason: str) -> None:
         if reason not in self.result.reasons:
             self.result.reasons.append(reason)
+
+
+def _may_be_joined(condition: exp.Expr) -> bool:
+    """Whether a condition has a subquery that may become a member of the block."""
+    if isinstance(condition, exp.In):
+        return condition.args.get("query") is not None
+    return grouped_subquery(condition) is not None
 
 
 def _is_leaf(root: Group) -> bool:

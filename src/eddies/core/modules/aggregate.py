@@ -44,7 +44,8 @@ __all__ = ["Aggregator"]
 
 _LOW_BITS = 32
 _FEWEST_PARTIAL_ROWS = 65_536
-_MOST_GROUPS = 262_144  # groups that a partial aggregation holds
+_MOST_GROUPS = 1_048_576  # groups that a partial aggregation holds
+_TRIED_GROUPS = 262_144  # fewer groups say little about how many rows share one
 _WORTH_GROUPING = 0.75  # partial groups are passed on ungrouped above this share of the rows
 _PASSED_ON = 1_048_576  # rows passed on before grouping is tried again
 _SUMMED_DIGITS = 30  # decimals of so many digits can be added a batch at a time in 128 bits
@@ -127,7 +128,7 @@ class Aggregator:
             self._empty_table()
             return False
         self._n_collected += batch.n_rows
-        if self._may_hand_out and self._n_collected >= _FEWEST_PARTIAL_ROWS:
+        if self._may_hand_out:
             self._hand_out_if_useful(self._table.n_groups)
         return True
 
@@ -176,7 +177,7 @@ class Aggregator:
                 self._hand_out_if_useful(self._n_partial)
 
     def _hand_out_if_useful(self, n_groups: int) -> None:
-        does_not_pay = n_groups > _WORTH_GROUPING * self._n_collected
+        does_not_pay = n_groups > max(_TRIED_GROUPS, _WORTH_GROUPING * self._n_collected)
         if not does_not_pay and n_groups <= _MOST_GROUPS:
             return
         self._empty_table()
