@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 import eddies
 from eddies.errors import OptionError, SourceError, StateError, UnsupportedError
+from eddies.streaming.place import places_of
 from tests.support.bag import assert_same_bag
 from tests.support.stream_tables import STREAM_QUERY, expected_answer, stream_tables
 
@@ -113,6 +114,67 @@ def test_it_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None
     query = start(forgotten, tmp_path / "out2", checkpoint)
     with pytest.raises(Exception, match="belongs to streaming query"):
         query.awaitTermination(120)
+
+
+def test_static_tables_are_those_of_the_first_start(spark: SparkSession, tmp_path: Path) -> None:
+    """Also if they have grown since, so that a cell would rather take them in another order."""
+    tables = stream_tables(300)
+    orders, checkpoint = tables["orders"], tmp_path / "checkpoint"
+    paths = {name: tmp_path / f"{name}.parquet" for name in ("customers", "items", "shops")}
+    for name, path in paths.items():
+        parquet.write_table(tables[name], path)
+    stream = file_stream(spark, orders.slice(0, 100), tmp_path / "orders", 1)
+    inputs: dict[str, object] = {name: str(path) for name, path in paths.items()}
+    inputs["orders"] = stream
+    options = eddies.Options(checkpoint=str(checkpoint), cells=1)
+    out = tmp_path / "out"
+    frame = eddies.sql(STREAM_QUERY, inputs, options=options)
+    assert start(frame, out, checkpoint).awaitTermination(120)
+    parquet.write_table(pa.concat_tables([tables["shops"]] * 100), paths["shops"])
+    parquet.write_table(orders.slice(100), tmp_path / "orders" / "late.parquet")
+    again = eddies.sql(STREAM_QUERY, inputs, options=options)
+    assert start(again, out, checkpoint).awaitTermination(120)
+    found = spark.read.parquet(str(out)).toArrow()
+    assert_same_bag(found, expected_answer(tables), "the first static tables")
+
+
+def test_a_static_table_that_was_saved_in_part_is_saved_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = stream_tables(100)
+    checkpoint = tmp_path / "checkpoint"
+    part = checkpoint / "eddies" / "static" / "shops"  # as a killed driver leaves it
+    part.mkdir(parents=True)
+    parquet.write_table(tables["shops"].slice(0, 3), part / "part-0.parquet")
+    inputs: dict[str, object] = dict(tables) | {
+        "orders": file_stream(spark, tables["orders"], tmp_path / "orders", 1),
+        "shops": spark.createDataFrame(tables["shops"]),
+    }
+    options = eddies.Options(checkpoint=str(checkpoint))
+    frame = eddies.sql(STREAM_QUERY, inputs, options=options)
+    assert start(frame, tmp_path / "out", checkpoint).awaitTermination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    assert_same_bag(found, expected_answer(tables), "saved again")
+
+
+def test_keepers_leave_when_the_query_stops(spark: SparkSession, tmp_path: Path) -> None:
+    tables = stream_tables(100)
+    inputs: dict[str, object] = dict(tables) | {
+        "orders": file_stream(spark, tables["orders"], tmp_path / "orders", 1),
+    }
+    options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
+    frame = eddies.sql(STREAM_QUERY, inputs, options=options)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", options.checkpoint)
+    query = writer.start()
+    query.processAllAvailable()
+    places = places_of(str(query.id))
+    assert places
+    assert all(place.is_taken() for place in places)
+    query.stop()
+    until = time.monotonic() + 30
+    while places_of(str(query.id)):
+        assert time.monotonic() < until, "keepers and their files stay"
+        time.sleep(0.1)
 
 
 def test_a_checkpoint_is_needed(spark: SparkSession, tmp_path: Path) -> None:

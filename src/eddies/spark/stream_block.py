@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+from pyarrow import fs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,8 +22,10 @@ from eddies.spark.block import BlockPlan
 from eddies.spark.cells import CellPlan
 from eddies.spark.exchange import PACKED, make_pack
 from eddies.spark.inputs import Input
+from eddies.spark.stopped import dismiss_when_stopped
 from eddies.spark.stream_task import StreamTask
 from eddies.streaming.cell import CellSpec
+from eddies.streaming.log import open_folder
 from eddies.streaming.plan_file import PlanFile, fingerprint
 
 __all__ = ["check_streaming", "saved", "state_folder", "stream_dataframe", "stored_cells"]
@@ -67,11 +70,18 @@ def stored_cells(options: Options, plan: BlockPlan) -> CellPlan | None:
 
 
 def saved(given: Input, spark: SparkSession, options: Options) -> Input:
-    """A batch DataFrame as files that tasks can read; anything else as it is."""
+    """A batch DataFrame as files that tasks can read; anything else as it is.
+
+    It is saved once: a later start of the query, and a cell that begins late, read the same rows. A
+    driver that is killed while it saves leaves a part, so there is a mark for what is whole.
+    """
     if given.is_streaming or given.frame is None:
         return given
     path = f"{str(options.checkpoint).rstrip('/')}/eddies/static/{given.name}"
-    given.frame.write.mode("ignore").parquet(path)
+    files, whole = open_folder(f"{path}.whole")
+    if files.get_file_info(whole).type != fs.FileType.File:
+        given.frame.write.mode("overwrite").parquet(path)
+        files.open_output_stream(whole).close()
     source = read.parquet(path)
     if not source.is_direct:
         raise UnsupportedError(
@@ -90,11 +100,14 @@ def stream_dataframe(
     plan: BlockPlan, spark: SparkSession, options: Options, schema: StructType
 ) -> DataFrame:
     """The output of the block's eddies, as a streaming DataFrame."""
-    relations, scans = list(plan.order), ["scan"] * len(plan.order)
+    # The order in which the plan file has them: the log and Spark's offsets know relations by number,
+    # and the order that a cell would like best changes with sizes.
+    order = tuple(plan.cells.deliveries)
+    relations, scans = list(order), ["scan"] * len(order)
     keys: dict[str, tuple[str, ...]] = {}
     packed: list[DataFrame] = []
     feeds: list[Any] = []
-    for number, name in enumerate(plan.order):
+    for number, name in enumerate(order):
         given = plan.inputs[name]
         if not given.is_streaming:
             continue
@@ -114,7 +127,7 @@ def stream_dataframe(
         plan.query,
         replace(options, state="stems"),
         tuple(relations),
-        {n: plan.reading(n) for n in plan.order if not plan.inputs[n].is_streaming},
+        {n: plan.reading(n) for n in order if not plan.inputs[n].is_streaming},
         tuple(scans),
         keys,
     )
@@ -126,6 +139,7 @@ def stream_dataframe(
         state_folder(options, plan.name),
         tuple(schema.names),
     )
+    dismiss_when_stopped(spark)
     together = packed[0]
     for other in packed[1:]:
         together = together.unionAll(other)

@@ -4,6 +4,9 @@ See `eddies.streaming`. Spark names the epoch and the query in properties of the
 task hands to Spark is a function of the rows of the epoch and of the log before it, so an epoch that is
 run again gives the same rows, and a sink that knows the epoch writes them once.
 
+What is read again must be the same: a cell that gets rows in a first attempt at an epoch and none in
+the next, because somebody changed the source in between, keeps what the first has logged.
+
 Before a task writes anything, it makes sure that the log is that of its query (`PlanFile`): whoever
 starts again must find cells divided as they were, and another query's log must stay as it is.
 """
