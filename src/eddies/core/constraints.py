@@ -87,7 +87,7 @@ def is_connected(graph: Graph, spanned: int, target: int) -> bool:
     if any(c.mask & bit and c.mask & spanned for c in graph.classes):
         return True
     reach = spanned | bit
-    return any(f.mask & bit and f.mask & ~reach == 0 for f in graph.filters)
+    return any(f.connects and f.mask & bit and f.mask & ~reach == 0 for f in graph.filters)
 
 
 def may_skip_build(graph: Graph, relation: int, ended: Sequence[bool]) -> bool:

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from eddies.core.access import Access, LookupExecutor
@@ -94,6 +95,11 @@ class Eddy:
         completes_probes: bool = True,
     ) -> None:
         self.options = options or Options()
+        if self.options.window:
+            raise OptionError(
+                "Options(window=...) is for streaming queries; this is an eddy by itself, whose rows "
+                "stay until they are evicted (Eddy.evict)"
+            )
         self.graph = make_graph(query)
         self._clock = clock or RealClock()
         self._events = events
@@ -282,6 +288,31 @@ class Eddy:
             self.output.finish_part()
             while (rows := self.output.pop()) is not None:
                 yield rows
+
+    @property
+    def forgets(self) -> bool:
+        """Whether `evict` works with this way of keeping state."""
+        return self.mode.forgets
+
+    def evict(self, source: str, column: str, upto: int, least: float = 0.0) -> int:
+        """Forget the stored rows of a relation whose `column`, an integer or a time, is at most `upto`,
+        if they are at least the share `least` of all. Returns how many went.
+
+        Between epochs only (`settle`). Rows that come later do not find them: whoever calls this says
+        that they would not match, or must not.
+        """
+        relation = self._relation(source)
+        if self._is_finished:
+            return 0
+        assert self.forgets, "state that can forget rows"
+        assert self.n_in_flight == 0, "row ids change, so nobody may hold any"
+        store = self.stems[relation].store
+        alive = store.column(column).words(None).view(np.int64) > upto
+        n_dead = store.n_rows - int(np.count_nonzero(alive))
+        if n_dead == 0 or n_dead < least * store.n_rows:
+            return 0
+        self.mode.keep_only(relation, np.flatnonzero(alive).astype(np.int32))
+        return n_dead
 
     def push_by(self, source: str, scan: str, batch: pa.RecordBatch) -> None:
         """`push`, when a relation has several scans: these rows come by `scan`."""

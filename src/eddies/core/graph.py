@@ -96,6 +96,7 @@ class FilterPlan:
     expr: Expr
     mask: int
     bands: tuple[Band, ...]
+    connects: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +231,8 @@ def make_graph(query: Query) -> Graph:
             optionals.append(_optional(predicate.expr, mask, optionals))
         else:
             for part in conjuncts(predicate.expr):
-                filters.append(
-                    FilterPlan(part, builder.mask_of(part), _bands(builder, part, classes))
-                )
+                bands = _bands(builder, part, classes)
+                filters.append(FilterPlan(part, builder.mask_of(part), bands, predicate.connects))
     for output in query.output:
         builder.type_of(output.expr)
     if query.aggregation is not None:
@@ -348,6 +348,7 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
     return tuple(classes)
 
 
+_MICROS_PER_DAY = 86_400_000_000
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -379,8 +380,15 @@ def _bands(builder: _Builder, expr: Expr, classes: tuple[KeyClass, ...]) -> tupl
 def _without_shift(builder: _Builder, expr: Expr) -> tuple[Expr, float | int]:
     """`x + 5` as (x, -5): the shift that, added to the other side, compares with x alone.
 
-    So `a.x between b.x - 5 and b.x + 5` is one range of b.x, not two half-open ones.
+    So `a.x between b.x - 5 and b.x + 5` is one range of b.x, not two half-open ones. Times are
+    numbers of microseconds or days.
     """
+    if isinstance(expr, Call) and expr.function == "add_interval":
+        moment, *interval = expr.args
+        months, days, micros = (int(str(p.value)) for p in interval if isinstance(p, Literal))
+        if isinstance(moment, Column) and not months:
+            is_date = pa.types.is_date(builder.type_of(moment))
+            return moment, -(days if is_date else days * _MICROS_PER_DAY + micros)
     if isinstance(expr, Call) and expr.function in ("add", "subtract") and len(expr.args) == 2:
         left, right = expr.args
         if (
@@ -441,6 +449,7 @@ def _kept_exprs(
         yield from (a.arg for a in query.aggregation.aggregates if a.arg is not None)
     yield from (predicate.expr for predicate in filters)
     yield from (optional.expr for optional in optionals)
+    yield from query.stored
 
 
 def _derived_type(builder: _Builder, read: pa.Schema, expr: Expr) -> pa.DataType:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from eddies.core.policies import POLICIES
 from eddies.core.spill.flush_policies import FLUSH_POLICIES
+from eddies.core.window import GivenWindow, WindowText, parse_windows
 from eddies.errors import OptionError
 
 __all__ = ["DEFAULT_BATCH_ROWS", "Options", "StateMode", "parse_bytes"]
@@ -51,7 +53,7 @@ def parse_bytes(text: str | int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a query runs. No option changes the answer.
+    """How a query runs. No option but `window` changes the answer.
 
     policy            who routes; see `eddies.core.policies`.
     order             module names, for policy="static": earlier is preferred.
@@ -92,6 +94,9 @@ class Options:
                       (sorted runs, given back in order). With state="stems".
     prefer            a predicate on one source, as SQL text such as "c.country = 'PE'": results with
                       such rows come early. For sources with access methods.
+    window            how far back sources of a streaming query are joined, by source name, such as
+                      {"orders": "10 minutes", "items": ("sold_at", "30 seconds"), "t": "1000 rows"};
+                      rows that no window reaches any more are forgotten. See docs/streaming.md.
     """
 
     policy: str = "auto"
@@ -112,6 +117,7 @@ class Options:
     partial: bool = False
     prefer: str | None = None
     stem: StemName = "hash"
+    window: Mapping[str, WindowText] | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -142,12 +148,30 @@ class Options:
             raise OptionError(f"stem={self.stem!r} does not spill; leave memory out")
         if self.memory is not None:
             parse_bytes(self.memory)
+        self._check_windows()
         if not 0 < self.flush_size <= 1:
             raise OptionError(f"flush_size must be above 0 and at most 1, not {self.flush_size!r}")
         if self.flush not in FLUSH_POLICIES:
             raise OptionError(
                 f"unknown flush policy {self.flush!r}; choose one of {', '.join(FLUSH_POLICIES)}"
             )
+
+    def _check_windows(self) -> None:
+        if not self.windows:
+            return
+        by_rows = [name for name, window in self.windows.items() if window.unit == "rows"]
+        if by_rows and self.memory is not None:
+            raise OptionError(
+                f"window of {by_rows[0]!r} counts rows, which is exact only while all of them are in "
+                "memory; leave memory out, or use a window of time"
+            )
+        if self.stem not in ("hash", "list"):
+            raise OptionError(f"stem={self.stem!r} cannot forget rows; leave it or window out")
+
+    @property
+    def windows(self) -> dict[str, GivenWindow]:
+        """What `window` asks for, by source name."""
+        return parse_windows(self.window or {})
 
     @property
     def memory_bytes(self) -> int | None:

@@ -48,7 +48,9 @@ def partial_query(graph: Graph, relation: int) -> Query | None:
         for r in kept
     )
     selections = [Selection(Column(role.name, role.flag)) for role in kept if role.flag]
-    filters = [Filter(f.expr) for f in graph.filters if not sources_of(f.expr) & gone]
+    filters = [
+        Filter(f.expr, connects=f.connects) for f in graph.filters if not sources_of(f.expr) & gone
+    ]
     for optional in graph.optionals:
         if not sources_of(optional.expr) & gone:
             if optional.mask.bit_count() == 1:

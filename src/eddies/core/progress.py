@@ -15,13 +15,19 @@ __all__ = ["Progress", "RouteShare", "SourceProgress", "report_progress", "toget
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How much of a relation has come and how much of it is kept."""
+    """How much of a relation has come and how much of it is kept.
+
+    With windows, `n_late` rows came after their time and were dropped, and `n_evicted` were forgotten
+    because no window reaches them any more.
+    """
 
     name: str
     n_arrived: int
     n_stored: int
     is_ended: bool
     n_bytes: int
+    n_late: int = 0
+    n_evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ def together(parts: Iterable[Progress]) -> Progress:
                     known.n_stored + source.n_stored,
                     known.is_ended and source.is_ended,
                     known.n_bytes + source.n_bytes,
+                    known.n_late + source.n_late,
+                    known.n_evicted + source.n_evicted,
                 )
             sources[source.name] = source
         for share in part.routes:

@@ -22,7 +22,7 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from eddies.core.expr import Expr
+from eddies.core.expr import Column, Expr
 
 __all__ = [
     "Aggregate",
@@ -72,10 +72,15 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A predicate over two or more sources that is not an `Equality`."""
+    """A predicate over two or more sources that is not an `Equality`.
+
+    `connects=False` says that it lets most pairs through: it is checked like any other, but is no
+    reason to go from one of its sources to another.
+    """
 
     expr: Expr
     expensive: bool = False
+    connects: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,11 @@ class UserFunction:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A select-project-join block. See the module docstring."""
+    """A select-project-join block. See the module docstring.
+
+    `stored` are columns to be kept with the rows although nothing reads them: for whoever has rows
+    forgotten by them (`Eddy.evict`).
+    """
 
     sources: tuple[Source, ...]
     selections: tuple[Selection, ...] = ()
@@ -142,6 +151,7 @@ class Query:
     aggregation: Aggregation | None = None
     functions: tuple[UserFunction, ...] = ()
     never: bool = False
+    stored: tuple[Column, ...] = ()
 
     def source_id(self, name: str) -> int:
         """Position of source `name`; its bit in every mask is `1 << source_id`."""

@@ -30,7 +30,9 @@ from eddies.core.options import Options
 from eddies.core.progress import Progress
 from eddies.core.query import Query
 from eddies.errors import StateError
-from eddies.streaming.log import BASE, Blob, EpochLog, end_mark, rows_of, serialised
+from eddies.streaming.eviction import Eviction
+from eddies.streaming.log import BASE, Blob, EpochLog, end_mark, serialised
+from eddies.streaming.windows import Window
 
 if TYPE_CHECKING:
     from eddies.spark.reading import Reading
@@ -49,7 +51,7 @@ class CellSpec:
     `relations` are the names behind the numbers in the log; `statics` those of them that the cell
     reads itself, at its beginning. A relation with mirrors has a number for each of its `scans`, which
     names the scan of every number, and `keys` says by which columns its rows are told apart (none: by
-    all).
+    all). `windows` are by relation.
     """
 
     query: Query
@@ -58,6 +60,7 @@ class CellSpec:
     statics: Mapping[str, Reading] = field(default_factory=dict)
     scans: tuple[str, ...] = ()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    windows: Mapping[str, Window] = field(default_factory=dict)
     number: int = 0
     coordinates: tuple[int, ...] = ()
 
@@ -83,6 +86,8 @@ class Cell:
         self._spec = spec
         self._log = log
         self._eddy: Eddy | None = None
+        self._eviction = Eviction(spec, log)
+        self._began = self._eviction.moment  # when the epoch began that ran last
         self._last_read = BASE - 1  # the epoch that was logged last among those stored
         self._content: bytes | None = None  # of the segment that ends with it
         self._results: _Results | None = None  # of the epoch that ran last
@@ -97,6 +102,7 @@ class Cell:
             return
         self._results = None
         eddy = self._restored(epoch)
+        self._began = self._eviction.moment
         kept: list[pa.RecordBatch] | None = []
         n_bytes = 0
         try:
@@ -106,6 +112,7 @@ class Cell:
                     n_bytes += rows.nbytes
                     kept = kept if n_bytes <= _KEPT_BYTES else None
                 yield rows
+            self._eviction.evict(eddy)
         except GeneratorExit:
             eddy.close()
             raise
@@ -120,9 +127,12 @@ class Cell:
     def tidy(self, epoch: int) -> None:
         """Work on the log that may wait until the results of `epoch` are out."""
         if epoch % _COMPACT_EVERY == _COMPACT_EVERY - 1:
-            while self._log.compact(epoch):
+            sieve = self._eviction.sieve(self._began)
+            while self._log.compact(epoch, sieve):
                 pass
             self._log.sweep(epoch)
+        if self._eddy is not None and self._eviction.wants_rebuild:
+            self._rebuild(epoch + 1)
 
     def forget(self) -> None:
         """Drop the eddy and what it stored. The log stays."""
@@ -130,10 +140,11 @@ class Cell:
             self._eddy.close()
         self._eddy, self._last_read, self.next_epoch = None, BASE - 1, BASE
         self._content = self._results = None
+        self._eviction.forget()
 
     def progress(self) -> Progress | None:
         """Of the eddy between epochs."""
-        return None if self._eddy is None else self._eddy.progress()
+        return None if self._eddy is None else self._eviction.progress(self._eddy.progress())
 
     # Before the epoch
 
@@ -148,6 +159,7 @@ class Cell:
                 eddy = self._begin(epoch)
             try:
                 self._restore(eddy, epoch)
+                self._eviction.evict(eddy)
                 return eddy
             except Exception as error:
                 eddy.close()
@@ -174,14 +186,14 @@ class Cell:
                     "lost; restore it, or start again with an empty checkpoint"
                 )
             self._log.write_base(self._static_rows())
-        options = replace(spec.options, seed=spec.options.seed + spec.number)
+        options = replace(spec.options, seed=spec.options.seed + spec.number, window=None)
         if not spec.mirrored:
-            return Eddy(spec.query, options)
+            return Eddy(self._eviction.query, options)
         access = {}
         for name in dict.fromkeys(spec.relations):
             scans = [s for n, s in zip(spec.relations, spec.scans, strict=True) if n == name]
             access[name] = Access(tuple(scans), (), spec.keys.get(name, ()))
-        return Eddy(spec.query, options, access=access)
+        return Eddy(self._eviction.query, options, access=access)
 
     def _static_rows(self) -> Iterator[Blob]:
         for name, reading in self._spec.statics.items():
@@ -196,15 +208,25 @@ class Cell:
             if segment.last <= self._last_read:
                 continue
             opened = self._log.read(segment, self._last_read)
-            for relation, payload in opened:
-                if relation < 0:
-                    continue  # a tick
+            for relation, batch in self._eviction.read(segment, opened):
                 name = self._name(eddy, relation)
-                if not payload.size:
+                if batch is None:
                     eddy.end(name)
-                for batch in rows_of(payload):
+                else:
                     eddy.restore(name, batch)
             self._last_read, self._content = segment.last, opened.content
+
+    def _rebuild(self, epoch: int) -> None:
+        """Give up an eddy that cannot forget rows, for one that does not have them."""
+        moment, results = self._eviction.moment, self._results
+        eddy = self._begin(epoch)
+        self._eviction.leave_out(moment)
+        try:
+            self._restore(eddy, epoch)
+        except BaseException:
+            eddy.close()
+            raise
+        self._eddy, self.next_epoch, self._results = eddy, epoch, results
 
     def _name(self, eddy: Eddy, number: int) -> str:
         """The relation that rows under `number` belong to; the eddy learns by which scan they come."""
@@ -219,15 +241,13 @@ class Cell:
             if segment.last != epoch:
                 continue
             opened = self._log.read(segment, self._last_read)
-            for relation, payload in opened:
-                if relation < 0:
-                    continue  # a tick
+            for relation, batch in self._eviction.read(segment, opened):
                 name = self._name(eddy, relation)
-                for batch in rows_of(payload):
-                    eddy.push(name, batch)
-                    while (rows := eddy.poll()) is not None:
-                        yield rows
-                if not payload.size:
+                if batch is None:
                     eddy.end(name)
+                    continue
+                eddy.push(name, batch)
+                while (rows := eddy.poll()) is not None:
+                    yield rows
             self._last_read, self._content = epoch, opened.content
         yield from eddy.settle()

@@ -308,6 +308,10 @@ class EpochLog:
             named = _TEMPORARY.fullmatch(info.base_name)
             if named and int(named[1] or 0) - 1 < before:
                 self._delete(info.path)
+        used = {segment.name for segment in self.segments(before)}
+        for segment in self._listed():  # those that were put together, but not removed
+            if segment.last < before and segment.name not in used:
+                self._delete(f"{self._path}/{segment.name}")
 
     def _delete(self, path: str) -> None:
         """Remove a file, unless somebody else has."""

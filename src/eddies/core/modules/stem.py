@@ -59,6 +59,7 @@ class SteM:
         self.index_type: type[HashIndex] = HashIndex
         self.lock = threading.Lock()
         self.n_built = 0  # rows, ever; the store may hold fewer
+        self.generation = 0  # changes when row ids do, and then all indexes are others
 
     def build(self, block: Block) -> None:
         """Store the rows of `block`."""
@@ -93,6 +94,7 @@ class SteM:
         self._hash.clear()
         self._sorted.clear()
         self.store.keep_only(rows)
+        self.generation += 1
 
     def hash_index(self, columns: tuple[str, ...], flag: str | None) -> HashIndex:
         """An index over all `columns`, or over some of them if there are many indexes already."""
@@ -143,9 +145,13 @@ class Probe:
         self._bands = [] if self._parts else _usable_bands(graph, signature, target)
         self._index: HashIndex | None = None
         self._sorted: SortedIndex | None = None
+        self._generation = stem.generation
 
     def prepare(self, scratch: Scratch) -> int:
         stem = self._stem
+        if self._generation != stem.generation:
+            self._index = self._sorted = None
+            self._generation = stem.generation
         if self._parts:
             columns = tuple(sorted(part.column for part in self._parts))
             self._index = self._index or stem.hash_index(columns, self._flag)

@@ -56,6 +56,7 @@ class StateMode(Protocol):
     spills: bool = False
     is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
     is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
+    forgets: bool = False  # whether `keep_only` can be asked for
 
     @property
     def needs_safe_point(self) -> bool:
@@ -106,6 +107,10 @@ class StateMode(Protocol):
     def at_safe_point(self) -> None:
         """Nothing is in flight: state may be rearranged."""
         ...
+
+    def keep_only(self, relation: int, rows: Ids) -> None:
+        """Forget all stored rows of a relation but these. Nothing is in flight or waits."""
+        raise AssertionError("a mode that forgets rows says how")
 
     def resume(self) -> Resumed | None:
         """Something that can go on now, if no base batch waits; None if there is nothing yet."""

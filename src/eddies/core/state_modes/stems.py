@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eddies.core.batch import RoutedBatch
+from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.constraints import Move, legal_moves, may_skip_build
 from eddies.core.exactly_once import StampRule, can_match
 from eddies.core.graph import Graph
@@ -24,6 +24,7 @@ class StemsMode(StateMode):
 
     stores_on_the_way = False
     n_pending = 0
+    forgets = True
 
     def __init__(self, graph: Graph, stems: Sequence[SteM], stamps: StampRule) -> None:
         self._graph = graph
@@ -79,6 +80,9 @@ class StemsMode(StateMode):
 
     def at_safe_point(self) -> None:
         pass
+
+    def keep_only(self, relation: int, rows: Ids) -> None:
+        self._stems[relation].keep_only(rows)
 
     def resume(self) -> Resumed | None:
         return None
