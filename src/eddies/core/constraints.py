@@ -6,6 +6,8 @@ The rules of SteMs' Table 2 for scans, in the words of this engine:
   (section 3.5 of SteMs): no row that could still arrive would have to meet it.
 * *Progress* (BoundedRepetition). Every move adds a bit to the signature, so a batch makes at most as
   many moves as there are sources and optional predicates.
+* *Ask the complete.* Whether a source has a matching row can be said only when all its rows are there:
+  nothing is routed before (`Eddy`).
 * A batch that spans all sources and has passed all predicates has no move left: it is a result.
 
 Cartesian products are legal only where no predicate connects the batch with a source it lacks. That
@@ -95,5 +97,7 @@ def may_skip_build(graph: Graph, relation: int, ended: Sequence[bool]) -> bool:
 
     That is so when every other relation has ended and the relation plays one role only.
     """
+    if graph.is_asked(relation):
+        return False
     others = (done for number, done in enumerate(ended) if number != relation)
     return len(graph.relations[relation].roles) == 1 and all(others)

@@ -151,6 +151,7 @@ class Eddy:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[None], int] = {}  # to numbers of routers
         self._stop = threading.Event()  # asks the threads of the pool to leave their work
+        self._is_waiting_for_asked = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
         self._is_finished = False
         self._error: BaseException | None = None
@@ -239,8 +240,15 @@ class Eddy:
         relation = self._relation(source)
         self._check_open(relation)
         self._ended[relation] = True
-        if not self._skips_build[relation] and self.stems[relation].n_built == 0:
+        if (
+            not self._skips_build[relation]
+            and self.stems[relation].n_built == 0
+            and not self._only_refuses(relation)
+        ):
             self.is_hopeless = True
+        self._is_waiting_for_asked = any(
+            not ended and self.graph.is_asked(number) for number, ended in enumerate(self._ended)
+        )
         self._skips_build = self.mode.skips_build(self._ended)
         self.mode.end(relation)
         if self._events is not None:
@@ -533,8 +541,19 @@ class Eddy:
                 return
             self._start(router, self._waiting.popleft())
 
+    def _only_refuses(self, relation: int) -> bool:
+        """Whether all that a relation does is to let rows pass that it does not match."""
+        refusing = {
+            o.exists.target
+            for o in self.graph.optionals
+            if o.exists is not None and o.exists.negated
+        }
+        return refusing.issuperset(self.graph.relations[relation].roles)
+
     def _go_on(self) -> bool:
         """Work until results are ready; False when there is no more work."""
+        if self._is_waiting_for_asked:
+            return False  # nothing may be routed before all rows of such a source are there
         if self._running:
             self._await_some()
             return True

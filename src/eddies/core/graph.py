@@ -7,7 +7,8 @@ Nothing in here is an order. From the query's facts it derives
 * *key classes*: columns that every result row holds equal. Equality is transitive, so `a.x = b.y` and
   `b.y = c.z` let a and c meet without b; and no spanning tree is ever fixed, so cycles need nothing
   special: all classes between a batch and a new source are checked when it probes that source;
-* *optional predicates*: expensive ones, each a module of its own;
+* *optional predicates*: expensive ones and those that ask a source whether it has a matching row, each
+  a module of its own;
 * *filters*: predicates over several sources, checked by the probe that first spans them all, and
   which of them are comparisons that a sorted index can answer.
 
@@ -24,12 +25,22 @@ import pyarrow as pa
 
 from eddies.core.evaluate import render, type_of
 from eddies.core.expr import Call, Cast, Column, Expr, Literal, columns_of, conjuncts
-from eddies.core.query import MAX_SOURCES, Aggregation, Query, UserFunction
+from eddies.core.query import MAX_SOURCES, Aggregation, Exists, Query, UserFunction
 from eddies.core.state.columns import is_key_type, normal_type
 from eddies.core.state.sorted_index import is_sortable
 from eddies.errors import PlanError, TypeMismatchError, UnknownNameError
 
-__all__ = ["Band", "FilterPlan", "Graph", "KeyClass", "Optional", "Relation", "Role", "make_graph"]
+__all__ = [
+    "Band",
+    "ExistsPlan",
+    "FilterPlan",
+    "Graph",
+    "KeyClass",
+    "Optional",
+    "Relation",
+    "Role",
+    "make_graph",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +111,33 @@ class FilterPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ExistsPlan:
+    """How the rows of source `target` are sought that match a tuple: by equal keys, as (source, stored
+    column there, stored column of the target), and all of `filters`.
+    """
+
+    target: int
+    keys: tuple[tuple[int, str, str], ...]
+    filters: tuple[Expr, ...]
+    negated: bool
+    null_aware: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Optional:
-    """An expensive predicate: module, done bit and sources."""
+    """A predicate that is a module of its own: done bit and sources. It is an expensive expression, or
+    asks whether a source has a matching row (`exists`).
+    """
 
     expr: Expr
     mask: int
     name: str
+    exists: ExistsPlan | None = None
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """What it evaluates."""
+        return (self.expr,) if self.exists is None else self.exists.filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +154,17 @@ class Graph:
 
     @property
     def all_sources(self) -> int:
-        return (1 << len(self.roles)) - 1
+        """The sources that a result spans: not those that are only asked for matches."""
+        return (1 << len(self.roles)) - 1 & ~self.asked
+
+    @property
+    def asked(self) -> int:
+        """The sources that are only asked whether they have a matching row."""
+        return sum(1 << o.exists.target for o in self.optionals if o.exists is not None)
+
+    def is_asked(self, relation: int) -> bool:
+        """Whether a relation has a role that is only asked, so that it must be complete before that."""
+        return any(self.asked >> role & 1 for role in self.relations[relation].roles)
 
     @property
     def all_done(self) -> int:
@@ -233,6 +275,8 @@ def make_graph(query: Query) -> Graph:
             for part in conjuncts(predicate.expr):
                 bands = _bands(builder, part, classes)
                 filters.append(FilterPlan(part, builder.mask_of(part), bands, predicate.connects))
+    for exists in query.exists:
+        optionals.append(_exists(builder, exists, len(optionals)))
     for output in query.output:
         builder.type_of(output.expr)
     if query.aggregation is not None:
@@ -309,6 +353,46 @@ def _optional(expr: Expr, mask: int, before: list[Optional]) -> Optional:
     return Optional(expr, mask, unique)
 
 
+def _exists(builder: _Builder, exists: Exists, number: int) -> Optional:
+    target = builder.ids[exists.source]
+    keys: list[tuple[int, str, str]] = []
+    filters, mask = list(exists.filters), 0
+    for equality in exists.equalities:
+        _check_key(builder, equality.left, equality.type)
+        _check_key(builder, equality.right, equality.type)
+        source_id, outer = builder.stored_column(equality.left)
+        _, inner = builder.stored_column(equality.right)
+        if any(column == inner for _, _, column in keys):  # a column is part of a key once
+            filters.append(Call("eq", (equality.left, equality.right)))
+        else:
+            keys.append((source_id, outer, inner))
+            mask |= 1 << source_id
+    for predicate in filters:
+        _check_boolean(builder, predicate)
+        mask |= builder.mask_of(predicate) & ~(1 << target)
+    if not keys or mask >> target & 1:
+        raise PlanError(
+            f"source {exists.source!r} must be equal to others in some column to be asked"
+        )
+    name = f"{'no' if exists.negated else 'some'}:{exists.source}#{number}"
+    plan = ExistsPlan(target, tuple(keys), tuple(filters), exists.negated, exists.null_aware)
+    return Optional(Literal(True, pa.bool_()), mask, name, plan)
+
+
+def _check_key(builder: _Builder, side: Expr, type_: pa.DataType) -> None:
+    if builder.mask_of(side).bit_count() != 1:
+        raise PlanError(f"{render(side)} must read exactly one source to be a join key")
+    found = builder.type_of(side)
+    if found != type_:
+        raise TypeMismatchError(
+            f"join key {render(side)} has type {found}, but is compared as {type_}"
+        )
+    if not is_key_type(found):
+        raise TypeMismatchError(
+            f"{render(side)} of type {found} cannot be a join key{_cast_hint(found)}"
+        )
+
+
 def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyClass, ...]:
     """Merge equalities into classes; a source's second column in a class becomes a selection."""
     groups: list[tuple[pa.DataType, set[tuple[int, str]]]] = []
@@ -316,17 +400,7 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
     for equality in builder.query.equalities:
         members = set()
         for side in (equality.left, equality.right):
-            if builder.mask_of(side).bit_count() != 1:
-                raise PlanError(f"{render(side)} must read exactly one source to be a join key")
-            found = builder.type_of(side)
-            if found != equality.type:
-                raise TypeMismatchError(
-                    f"join key {render(side)} has type {found}, but is compared as {equality.type}"
-                )
-            if not is_key_type(found):
-                raise TypeMismatchError(
-                    f"{render(side)} of type {found} cannot be a join key{_cast_hint(found)}"
-                )
+            _check_key(builder, side, equality.type)
             member = builder.stored_column(side)
             exprs.setdefault(member, side)
             members.add(member)
@@ -424,6 +498,11 @@ def _relations(
     for predicate in filters:
         for band in predicate.bands:
             kept[query.sources[band.target].table].add(band.column)
+    for optional in optionals:
+        if optional.exists is not None:
+            for source_id, outer, inner in optional.exists.keys:
+                kept[query.sources[source_id].table].add(outer)
+                kept[query.sources[optional.exists.target].table].add(inner)
     relations = []
     for table in tables:
         role_ids = tuple(i for i, source in enumerate(query.sources) if source.table == table)
@@ -448,7 +527,8 @@ def _kept_exprs(
         yield from (group.expr for group in query.aggregation.groups)
         yield from (a.arg for a in query.aggregation.aggregates if a.arg is not None)
     yield from (predicate.expr for predicate in filters)
-    yield from (optional.expr for optional in optionals)
+    for optional in optionals:
+        yield from optional.exprs
     yield from query.stored
 
 

@@ -114,7 +114,6 @@ class Output:
                 self._ready.append(first.result())
         self.flush()
 
-
     def finish_part(self) -> None:
         """All rows of an epoch are in: make its groups ready, and begin with new ones."""
         for aggregator in self._aggregators:

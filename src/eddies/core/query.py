@@ -29,6 +29,7 @@ __all__ = [
     "AggregateFunction",
     "Aggregation",
     "Equality",
+    "Exists",
     "Filter",
     "MAX_SOURCES",
     "Output",
@@ -81,6 +82,23 @@ class Filter:
     expr: Expr
     expensive: bool = False
     connects: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Rows stay if source `source`, which is joined to nothing else, has a row that matches them; if
+    `negated`, if it has none. `equalities` have their left side in other sources and their right side
+    in `source`, and `filters` read both.
+
+    `null_aware` is SQL's NOT IN, with one equality: unless the source is empty, NULL on either side
+    leaves the question open, and the row goes.
+    """
+
+    source: str
+    negated: bool
+    equalities: tuple[Equality, ...]
+    filters: tuple[Expr, ...] = ()
+    null_aware: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +170,7 @@ class Query:
     functions: tuple[UserFunction, ...] = ()
     never: bool = False
     stored: tuple[Column, ...] = ()
+    exists: tuple[Exists, ...] = ()
 
     def source_id(self, name: str) -> int:
         """Position of source `name`; its bit in every mask is `1 << source_id`."""

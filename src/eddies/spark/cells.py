@@ -12,6 +12,10 @@ rest. For two large relations it is hashing both. Which box is best follows from
 relation comes: a task that reads a hashed relation from files reads all of it and keeps its part, so
 hashing saves building there, not reading; rows that are exchanged by Spark are moved once a copy.
 
+A relation that is only asked for matches (EXISTS, IN) is hashed or replicated like others, so that all
+its rows that a tuple can match are where the tuple is; it divides no result by itself. NULL keys are
+dropped on the way, as they match nothing: only NOT IN wants to know of them, so it is replicated.
+
 Known limitations: a relation with several roles (a self-join) is replicated as a whole, unless it is
 the largest, when each role becomes a relation of its own (`separate_roles`). Derived keys
 (`a.x + 1 = b.y`) are not hashed: their relation is replicated over the class.
@@ -24,7 +28,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
-from eddies.core.graph import Graph
+from eddies.core.graph import Graph, KeyClass
 from eddies.core.query import Query
 
 __all__ = ["CellPlan", "Delivery", "HashedOn", "RelationSize", "plan_cells", "separate_roles"]
@@ -153,11 +157,13 @@ def plan_cells(
     """The cheapest box of at most `n_slots` cells, or of `n_cells` if possible when that is given."""
     names = [relation.name for relation in graph.relations]
     roles = {relation.name: len(relation.roles) for relation in graph.relations}
-    largest = max(names, key=lambda name: sizes[name].rows)
-    splittable = [name for name in names if roles[name] == 1]
+    asked = {r.name for r in graph.relations if all(graph.asked >> role & 1 for role in r.roles)}
+    joined = [name for name in names if name not in asked]
+    largest = max(joined, key=lambda name: sizes[name].rows)
+    splittable = [name for name in joined if roles[name] == 1]
     splittable.sort(key=lambda name: -sizes[name].rows)
     hashable = _hashable(graph)
-    divisible = {number for columns in hashable.values() for number in columns}
+    divisible = {number for name in joined for number in hashable[name]}
     best: CellPlan | None = None
     for shares in _boxes(1 + len(graph.classes), n_cells or n_slots, n_cells is not None):
         if not _divides(shares, divisible):
@@ -185,10 +191,22 @@ def _hashable(graph: Graph) -> dict[str, dict[int, str]]:
         if len(relation.roles) == 1:
             for number, key_class in enumerate(graph.classes):
                 column = key_class.column_by_source.get(relation.roles[0])
+                column = column or _asked_column(graph, relation.roles[0], key_class)
                 if column is not None and column in relation.read.names:
                     columns[number] = column
         found[relation.name] = columns
     return found
+
+
+def _asked_column(graph: Graph, source: int, key_class: KeyClass) -> str | None:
+    """The column by which a source is asked for rows that are equal in `key_class`."""
+    for optional in graph.optionals:
+        plan = optional.exists
+        if plan is not None and plan.target == source and not plan.null_aware:
+            for outer_source, outer, inner in plan.keys:
+                if key_class.column_by_source.get(outer_source) == outer:
+                    return inner
+    return None
 
 
 def _boxes(n_dimensions: int, n_cells: int, exactly: bool) -> Iterator[tuple[int, ...]]:

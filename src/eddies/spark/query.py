@@ -142,6 +142,7 @@ def plan_inputs(
         host="spark",
         schema_of=schema_of,
         time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        may_ask=_may_ask(options) and not any(given.is_streaming for given in inputs.values()),
         direct=[name for name, given in inputs.items() if given.source is not None],
     )
     for function in functions:
@@ -151,6 +152,12 @@ def plan_inputs(
     whole = Planned(spark, options, planned, inputs | constants)
     whole.add_blocks()
     return whole
+
+
+def _may_ask(options: Options) -> bool:
+    """Whether eddies with these options can ask sources for matches."""
+    in_stems = options.state in ("auto", "stems") and options.stem == "hash"
+    return in_stems and options.memory is None and not options.partial
 
 
 def _schema_of(spark: SparkSession, text: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -13,8 +13,18 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddies.core.expr import Column, Expr, Literal, columns_of, sources_of
-from eddies.core.query import MAX_SOURCES, Aggregation, Output, Query, Source, UserFunction
+from eddies.core.query import (
+    MAX_SOURCES,
+    Aggregation,
+    Equality,
+    Exists,
+    Output,
+    Query,
+    Source,
+    UserFunction,
+)
 from eddies.errors import PlanError, UnsupportedError
+from eddies.sql.ask import Question
 from eddies.sql.classify import classify
 from eddies.sql.constants import truth
 from eddies.sql.imply import implied
@@ -47,15 +57,18 @@ class Draft:
         functions: Sequence[UserFunction],
         nullable: bool,
         in_utc: bool = True,
+        asked: Sequence[Member] = (),
     ) -> None:
-        if len(members) > MAX_SOURCES:
+        if len(members) + len(asked) > MAX_SOURCES:
             raise UnsupportedError(
-                f"{len(members)} sources in one join: a block has at most {MAX_SOURCES}"
+                f"{len(members) + len(asked)} sources in one join: a block has at most {MAX_SOURCES}"
             )
         self.name = name
         self.nullable = nullable
         self.members = {member.relation: member for member in members}
-        types = {member.relation: _types(member.schema) for member in members}
+        self._asked = {member.relation: member for member in asked}
+        self._questions: dict[str, tuple[list[Expr], Exists]] = {}
+        types = {member.relation: _types(member.schema) for member in (*members, *asked)}
         self.lowering = Lowering(types, functions, in_utc)
         self._functions = tuple(functions)
         self._conditions: list[Expr] = []
@@ -80,6 +93,35 @@ class Draft:
         if known is None:
             return "it fails when it is evaluated"
         self._never = self._never or not known
+        return None
+
+    def ask(self, question: Question) -> str | None:
+        """Take `question` into the block; otherwise the reason why it runs above."""
+        relation = question.item.alias
+        try:
+            lowered = [self.lowering.predicate(part) for part in question.conditions]
+        except CannotLower as reason:
+            return str(reason)
+        selections, equalities, filters = classify(lowered, self.lowering.compared, self._functions)
+        if any(s.expensive or sources_of(s.expr) != {relation} for s in selections):
+            return "it has an expensive condition, or one on other rows alone"
+        if not all(sources_of(part) for part in lowered):
+            return "it has a constant condition"
+        sides = [_outer_first(equality, relation) for equality in equalities]
+        if not sides or any(side is None for side in sides):
+            return "it is not equal to the rows around it in any column"
+        self._questions[relation] = (
+            [selection.expr for selection in selections],
+            Exists(
+                relation,
+                question.negated,
+                tuple(side for side in sides if side is not None),
+                tuple(predicate.expr for predicate in filters),
+                question.null_aware,
+            ),
+        )
+        for part in question.conditions:
+            self._push_down(part)
         return None
 
     def _push_down(self, condition: exp.Expr) -> None:
@@ -133,21 +175,43 @@ class Draft:
         if aggregation is not None:
             answer = [item.expr for item in aggregation.groups]
             answer += [item.arg for item in aggregation.aggregates if item.arg is not None]
-        for expr in (*self._conditions, *answer):
+        own = [expr for chosen, _ in self._questions.values() for expr in chosen]
+        exists = tuple(question for _, question in self._questions.values())
+        for question in exists:
+            own += [side for e in question.equalities for side in (e.left, e.right)]
+            own += question.filters
+        for expr in (*self._conditions, *own, *answer):
             read.update(dict.fromkeys(columns_of(expr)))
         selections, equalities, filters = classify(
             self._conditions, self.lowering.compared, self._functions
         )
+        chosen, _, _ = classify(
+            [expr for some, _ in self._questions.values() for expr in some],
+            self.lowering.compared,
+            self._functions,
+        )
+        asked = [member for name, member in self._asked.items() if name in self._questions]
         return Query(
-            sources=tuple(_pruned(member, read) for member in self.members.values()),
-            selections=selections,
+            sources=tuple(_pruned(member, read) for member in (*self.members.values(), *asked)),
+            selections=(*selections, *chosen),
             equalities=equalities,
             filters=filters,
             output=output if aggregation is None else (),
             aggregation=aggregation,
             functions=self._functions,
             never=self._never,
+            exists=exists,
         )
+
+
+def _outer_first(equality: Equality, relation: str) -> Equality | None:
+    """The equality with its side of `relation` on the right; None if not just one side is."""
+    sides = [sources_of(side) == {relation} for side in (equality.left, equality.right)]
+    if sides == [False, True] and relation not in sources_of(equality.left):
+        return equality
+    if sides == [True, False] and relation not in sources_of(equality.right):
+        return Equality(equality.right, equality.left, equality.type)
+    return None
 
 
 def _types(schema: pa.Schema) -> Mapping[str, pa.DataType]:

@@ -77,6 +77,7 @@ def plan(
     schema_of: SchemaOf | None = None,
     time_zone: str = "UTC",
     direct: Iterable[str] = (),
+    may_ask: bool = False,
 ) -> SqlPlan:
     """Plan the SELECT in `text` over the tables of `schemas`.
 
@@ -89,7 +90,8 @@ def plan(
     those in `direct`, which tasks read themselves, and is aggregated: without any block, `above` is
     `text` itself. `schema_of` tells the columns of a text over base tables; with it,
     subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session: in
-    any but UTC, what depends on it runs above.
+    any but UTC, what depends on it runs above. With `may_ask`, EXISTS and IN over one table are asked
+    in the block (`ask`).
 
     Raises `PlanError` before any row is read.
     """
@@ -108,6 +110,7 @@ def plan(
         schema_of,
         time_zone in UTC_NAMES,
         frozenset(direct),
+        may_ask,
     )
     blocks = tuple(
         Block(name, outcome.blocks[name], outcome.pushdown[name])

@@ -360,6 +360,8 @@ class _Qualifier:
         aliases: frozenset[str],
         values: Mapping[str, exp.Expr],
     ) -> exp.Expr:
+        if node.meta.get("resolved"):
+            return node
         if isinstance(node.this, exp.Star):
             relation = scope.relation(node.table)
             if relation is not None:
@@ -389,6 +391,14 @@ def _only(name: str, visible: list[Visible]) -> Visible:
     return found[0]
 
 
+def _resolved(value: exp.Expr) -> exp.Expr:
+    """A copy of `value` whose columns have their final names and must not be looked up again."""
+    value = value.copy()
+    for node in value.find_all(exp.Column):
+        node.meta["resolved"] = True
+    return value
+
+
 def _star(item: exp.Expr, star: exp.Star, scope: Scope) -> list[exp.Expr]:
     """The SELECT items that `*` or `relation.*` stands for."""
     if star.args.get("replace") or star.args.get("rename"):
@@ -415,9 +425,9 @@ def _star(item: exp.Expr, star: exp.Star, scope: Scope) -> list[exp.Expr]:
     if left_out and ALL in known_names:
         raise UnsupportedError("* EXCEPT over a relation whose columns only Spark knows")
     return [
-        entry.value.copy()
+        _resolved(entry.value)
         if entry.name == ALL
-        else exp.alias_(entry.value.copy(), entry.name, quoted=True)
+        else exp.alias_(_resolved(entry.value), entry.name, quoted=True)
         for entry in shown
         if entry.name.lower() not in left_out
     ]

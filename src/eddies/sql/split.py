@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from eddies.core.query import Aggregation, Output, Query, UserFunction
 from eddies.sql.aggregate import aggregation_of
+from eddies.sql.ask import Question, question_of
 from eddies.sql.block import Draft, Member
 from eddies.sql.clauses import capture_expressions, why_above
 from eddies.sql.constants import constant_rows, constant_table
@@ -42,7 +43,7 @@ from eddies.sql.rebuild import set_from
 from eddies.sql.references import outer_references, without_unused_tables
 from eddies.sql.scope import column
 from eddies.sql.typed import CannotLower
-from eddies.sql.unnest import grouped_subquery
+from eddies.sql.unnest import Grouped, grouped_subquery
 
 __all__ = ["Host", "Split", "split"]
 
@@ -50,6 +51,9 @@ MIN_SOURCES = 2  # an eddy over one source has nothing to decide
 
 Host = OneOf["local", "spark"]
 """Who runs the plan: one process with nothing above the block, or Spark with cells of each block."""
+
+
+Questions = dict[int, tuple[exp.Expr, Question, Member]]  # by identity of the condition
 
 
 @dataclass(slots=True)
@@ -74,11 +78,12 @@ def split(
     schema_of: SchemaOf | None = None,
     in_utc: bool = True,
     direct: frozenset[str] = frozenset(),
+    may_ask: bool = False,
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
     deriving = Deriving(schema_of, schemas)
     splitter = _Splitter(
-        qualified.tables, schemas, functions, aggregate, host, deriving, in_utc, direct
+        qualified.tables, schemas, functions, aggregate, host, deriving, in_utc, direct, may_ask
     )
     above = splitter.query(qualified.tree, top=True)
     result = splitter.result
@@ -98,9 +103,11 @@ class _Splitter:
         deriving: Deriving,
         in_utc: bool,
         direct: frozenset[str],
+        may_ask: bool,
     ) -> None:
+        self._may_ask = may_ask
         self._direct = direct
-        self._tables = tables
+        self._tables = dict(tables)
         self._schemas = schemas
         self._functions = functions
         self._function_names = frozenset(function.name.lower() for function in functions)
@@ -247,13 +254,18 @@ class _Splitter:
                 others.append(item)
             else:
                 members.append(member)
+        questions = self._questions(group, members) if members else {}
         if self._deriving.possible:
-            members, others = self._derive(group, members, others)
+            members, others = self._derive(group, members, others, questions)
         drafts: list[Draft] = []
-        if len(members) < least:
+        asked = [member for _, _, member in questions.values()]
+        if len(members) + len(asked) < least:
             others = group.items
         else:
-            draft = Draft(self._next_name(), members, self._functions, group.nullable, self._in_utc)
+            draft = Draft(
+                self._next_name(), members, self._functions, group.nullable, self._in_utc, asked
+            )
+            group.conjuncts = [c for c in group.conjuncts if not self._asks(draft, c, questions)]
             group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
             group.items = [Leaf(exp.to_table(draft.name)), *others]
             drafts.append(draft)
@@ -270,8 +282,41 @@ class _Splitter:
                 item.item.set("this", self.query(item.item.this))
         return drafts
 
+    def _questions(self, group: Group, members: list[Member]) -> Questions:
+        """The conditions of a group that ask a base table whether it has a matching row."""
+        if not self._may_ask or group.nullable:
+            return {}
+        found: Questions = {}
+        for condition in group.conjuncts:
+            question = question_of(condition, self._function_names)
+            member = self._member(Leaf(question.item)) if question is not None else None
+            if question is None or member is None:
+                continue
+            trial = Draft("", members, self._functions, False, self._in_utc, [member])
+            if self._asks(trial, condition, {id(condition): (condition, question, member)}):
+                found[id(condition)] = (condition, question, member)
+        return found
+
+    def _asks(self, draft: Draft, condition: exp.Expr, questions: Questions) -> bool:
+        """Whether the block asks `condition`."""
+        found = questions.get(id(condition))
+        if found is None:
+            return False
+        _, question, _ = found
+        outside = {name for part in question.conditions for name in relations(part)}
+        if not outside - {question.item.alias} <= draft.members.keys():
+            return False
+        reason = draft.ask(question)
+        if reason is None:
+            self._say(f"{question.item.alias} is asked for matches in the block")
+        return reason is None
+
     def _derive(
-        self, group: Group, members: list[Member], others: list[Leaf | Outer]
+        self,
+        group: Group,
+        members: list[Member],
+        others: list[Leaf | Outer],
+        questions: Questions,
     ) -> tuple[list[Member], list[Leaf | Outer]]:
         """`members` with what Spark can compute for them, and the items that remain."""
         queries = {
@@ -283,6 +328,7 @@ class _Splitter:
         }
         least = MIN_SOURCES if members else MIN_SOURCES + 1
         n_subqueries = sum(map(_may_be_joined, group.conjuncts)) if members else 0
+        n_subqueries += len(questions)
         if len(members) + len(queries) + n_subqueries < least:
             return members, others
         found = {at: self._deriving.columns_of_item(query) for at, query in queries.items()}
@@ -298,8 +344,11 @@ class _Splitter:
                 item.item.set("this", self.query(item.item.this))
             members.append(self._deriving.member_of_item(item.item, columns[position]))
             self._say(f"{item.item.alias} is computed by Spark and joined in the block")
-        parts = [self._in_values(part, members) for part in group.conjuncts]
-        group.conjuncts = [new for part in parts for new in self._in_groups(part, members)]
+        parts = [
+            part if id(part) in questions else self._in_values(part, members)
+            for part in group.conjuncts
+        ]
+        group.conjuncts = [new for part in parts for new in self._in_groups(part, members, parts)]
         return members, remaining
 
     def _in_values(self, condition: exp.Expr, members: list[Member]) -> exp.Expr:
@@ -326,7 +375,9 @@ class _Splitter:
         self._say("the values of an IN are computed by Spark and joined in the block")
         return exp.EQ(this=sought, expression=column(relation, "value"))
 
-    def _in_groups(self, condition: exp.Expr, members: list[Member]) -> list[exp.Expr]:
+    def _in_groups(
+        self, condition: exp.Expr, members: list[Member], around: Sequence[exp.Expr]
+    ) -> list[exp.Expr]:
         """`x < (SELECT avg(y) ... WHERE k = outer)` as a join with a new member, whose rows are groups;
         any other condition as it is.
         """
@@ -348,7 +399,8 @@ class _Splitter:
         if not all(map(comparable_exactly, schema.types, types)):
             return [condition]
         self._n_value_sets += 1
-        item.set("this", self.query(grouped.query.copy()) or grouped.query)
+        query = self._of_wanted_keys(grouped, around) if self._may_ask else grouped.query.copy()
+        item.set("this", self.query(query) or query)
         members.append(self._deriving.member_of_item(item, schema))
         self._say("a correlated subquery is computed for all its keys and joined in the block")
         links: list[exp.Expr] = [
@@ -357,6 +409,28 @@ class _Splitter:
         ]
         grouped.place.replace(column(relation, "value"))
         return [*links, condition]
+
+    def _of_wanted_keys(self, grouped: Grouped, around: Sequence[exp.Expr]) -> exp.Select:
+        """The groups that the conditions `around` can ask for, as far as that is easily said: by the
+        keys of one table that its own conditions leave. Others would be computed in vain.
+        """
+        query = grouped.query.copy()
+        for i, outer in enumerate(grouped.outer):
+            key = query.expressions[i].this
+            if not isinstance(outer, exp.Column) or outer.table not in self._tables:
+                continue
+            table = self._tables[outer.table]
+            plain = [part for part in around if not has_subquery(part)]
+            own = [part.copy() for part in plain if relations(part) == {outer.table}]
+            if own:
+                alias = f"__keys_{self._n_value_sets}_{i}"
+                self._tables[alias] = table
+                query.where(_in_keys(key, outer, table, alias, own), copy=False)
+            for part in around:
+                sought = part.args.get("query") if isinstance(part, exp.In) else None
+                if sought is not None and part.this == outer and not outer_references(sought):
+                    query.where(exp.In(this=key.copy(), query=sought.copy()), copy=False)
+        return query
 
     def _takes(self, draft: Draft, condition: exp.Expr) -> bool:
         if not relations(condition) <= draft.members.keys():
@@ -418,6 +492,26 @@ class _Splitter:
     def _say(self, reason: str) -> None:
         if reason not in self.result.reasons:
             self.result.reasons.append(reason)
+
+
+def _in_keys(
+    key: exp.Expr, outer: exp.Column, table: str, alias: str, own: Sequence[exp.Expr]
+) -> exp.In:
+    """`key` is among the values of `outer` in the rows of `table`, here called `alias`, that fulfil
+    its `own` conditions.
+    """
+    value = outer.copy()
+    for node in (value, *own):
+        for part in node.find_all(exp.Column):
+            part.set("table", exp.to_identifier(alias, quoted=True))
+    item = exp.Table(
+        this=exp.to_identifier(table, quoted=True),
+        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
+    )
+    select = exp.Select(expressions=[exp.alias_(value, outer.name, quoted=True)])
+    select.set("from_", exp.From(this=item))
+    select.set("where", exp.Where(this=exp.and_(*own)))
+    return exp.In(this=key.copy(), query=exp.Subquery(this=select))
 
 
 def _may_be_joined(condition: exp.Expr) -> bool:

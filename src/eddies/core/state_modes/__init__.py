@@ -83,6 +83,15 @@ def make_access_mode(
     )
 
 
+def _asking(options: Options, mode: StateMode) -> StateMode:
+    """Sources that are only asked for matches are kept in SteMs, in memory."""
+    if options.state not in ("auto", "stems") or options.memory is not None:
+        raise OptionError(
+            "EXISTS and IN inside the eddy need state='stems' or 'auto', and no bound on memory"
+        )
+    return mode
+
+
 def make_state_mode(
     options: Options,
     graph: Graph,
@@ -92,6 +101,8 @@ def make_state_mode(
     events: EventSink | None,
 ) -> StateMode:
     """The mode that `options` ask for."""
+    if graph.asked:
+        return _asking(options, StemsMode(graph, stems, stamps))
     by_region = options.policy in ("content", "cumulative-window")
     if by_region and options.state in ("stairs", "joins"):
         return RegionalMode(graph, stems, stamps, options, clock, events)

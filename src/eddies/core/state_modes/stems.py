@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.constraints import Move, legal_moves, may_skip_build
-from eddies.core.exactly_once import StampRule, can_match
+from eddies.core.exactly_once import NO_LIMIT, StampRule, can_match
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
+from eddies.core.modules.exists import Ask
 from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
@@ -31,13 +32,15 @@ class StemsMode(StateMode):
         self._stems = stems
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
+        self._asked = graph.asked
         self.modules: list[Module] = list(stems)
 
     def check(self, n_threads: int) -> None:
         pass
 
     def module_names(self) -> list[str]:
-        return [f"stem:{role.name}" for role in self._graph.roles]
+        roles = self._graph.roles
+        return [f"stem:{role.name}" for role in roles if not self._asked >> role.source_id & 1]
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
         numbers = range(len(self._graph.relations))
@@ -48,8 +51,8 @@ class StemsMode(StateMode):
         self._stems[relation].build(block)
         after = self._base.lengths()
         for source_id in self._graph.relations[relation].roles:
-            limits = self._stamps.limits(self._graph, source_id, before, after)
-            if not can_match(limits, source_id):
+            limits = self._limits(source_id, before, after)
+            if self._asked >> source_id & 1 or not can_match(limits, source_id):
                 continue
             rows = self._base.wanted(source_id, block)
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
@@ -59,17 +62,35 @@ class StemsMode(StateMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
-        limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        limits = self._limits(source_id, lengths, lengths)
         if not can_match(limits, source_id):
             return None
         return self._base.batch(source_id, block, limits, -1)
+
+    def _limits(
+        self, source_id: int, before: Sequence[int], after: Sequence[int]
+    ) -> tuple[int, ...]:
+        """What a driver may match. Sources that are only asked are complete by then."""
+        limits = self._stamps.limits(self._graph, source_id, before, after)
+        if not self._asked:
+            return limits
+        return tuple(
+            NO_LIMIT if self._asked >> source & 1 else limit for source, limit in enumerate(limits)
+        )
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return legal_moves(self._graph, signature)
 
     def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         if move.optional >= 0:
-            return select_step(self._graph, move, signature, table)
+            plan = self._graph.optionals[move.optional].exists
+            if plan is None:
+                return select_step(self._graph, move, signature, table)
+            stem = self._stems[self._graph.roles[plan.target].relation]
+            ask = Ask(
+                self._graph, stem, move.optional, signature, table.route(move.after(signature))
+            )
+            return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
         stem = self._stems[self._graph.roles[move.target].relation]
         to = table.route(move.after(signature))
         probe = Probe(self._graph, stem, move.target, signature, to)
