@@ -241,3 +241,31 @@ def test_a_source_that_fails_is_named_and_the_query_resumes(
         STREAM_QUERY, dict(tables) | {"items": mended}, spark=spark, options=options
     )
     assert_same_bag(again.result(), expected_answer(tables), "mended")
+
+
+def test_a_mirror_takes_over(spark: SparkSession) -> None:
+    tables = stream_tables(500)
+    items = tables["items"]
+    doubled = pa.concat_tables([items, items.slice(0, 50)])  # rows that are there twice stay so
+    broken = eddies.read.simulated(doubled, fail_after=400)
+    other = doubled.take(pa.array(range(doubled.num_rows - 1, -1, -1)))
+    inputs = dict(tables) | {"items": broken.mirror(eddies.read.arrow(other))}
+    with eddies.online(STREAM_QUERY, inputs, spark=spark) as query:
+        expected = expected_answer(tables | {"items": doubled})
+        assert_same_bag(query.result(), expected, "a mirror took over")
+
+
+def test_a_stalled_source_does_not_stop_the_others(spark: SparkSession) -> None:
+    tables = stream_tables(400)
+    stalled = eddies.read.simulated(tables["items"], stall_after=300)
+    with eddies.online(STREAM_QUERY, dict(tables) | {"items": stalled}, spark=spark) as query:
+        expected = expected_answer(tables | {"items": tables["items"].slice(0, 300)})
+        found: list[pa.RecordBatch] = []
+        for batch in query:
+            found.append(batch)
+            if sum(part.num_rows for part in found) >= expected.num_rows:
+                break
+        assert_same_bag(pa.Table.from_batches(found, query.schema), expected, "until the stall")
+        sources = {source.name: source for source in query.progress().sources}
+        assert sources["orders"].is_ended
+        assert not sources["items"].is_ended

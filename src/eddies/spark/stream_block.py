@@ -118,7 +118,14 @@ def stream_dataframe(
         columns = plan.read_columns(name)
         from eddies.spark.stream_source import Feed
 
-        feeds.append(Feed(number, name, given.stream, columns, pack, plan.cells.n_cells))
+        mirrors = []
+        for mirror in range(1, getattr(given.stream, "n_mirrors", 1)):
+            mirrors.append(len(relations))
+            relations.append(name)
+            scans.append(f"mirror {mirror}")
+            keys[name] = given.stream.key
+        n_cells = plan.cells.n_cells
+        feeds.append(Feed(number, name, given.stream, columns, pack, n_cells, tuple(mirrors)))
     if feeds:
         from eddies.spark.stream_source import stream_frame
 

@@ -34,7 +34,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -68,7 +68,10 @@ _PACKED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A relation that streams: `columns` of `stream`, packed for `n_cells` cells by `pack`."""
+    """A relation that streams: `columns` of `stream`, packed for `n_cells` cells by `pack`.
+
+    `mirrors` are the numbers under which rows of its second mirror and the following are packed.
+    """
 
     relation: int
     name: str
@@ -76,6 +79,7 @@ class Feed:
     columns: tuple[str, ...]
     pack: Pack
     n_cells: int
+    mirrors: tuple[int, ...] = ()
 
     @property
     def is_mirrored(self) -> bool:
@@ -134,7 +138,9 @@ def data_source(
         n_partitions,
     )
     packing = {
-        feed.name: _Packing(feed.name, feed.columns, feed.pack, feed.relation, feed.n_cells)
+        feed.name: _Packing(
+            feed.name, feed.columns, feed.pack, (feed.relation, *feed.mirrors), feed.n_cells
+        )
         for feed in feeds
     }
     return type(
@@ -181,20 +187,22 @@ class _Packing:
     name: str
     columns: tuple[str, ...]
     pack: Pack
-    relation: int
+    relations: tuple[int, ...]  # the first of them, or the only one, tells the end
     n_cells: int
 
     def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         """The rows of a part, packed. Read as a whole first, so that it can be read again."""
         from eddies.sources.streams.patient import STREAM_PATIENCE
 
+        number = self.relations[getattr(part, "mirror", 0)]
+        pack = replace(self.pack, relation=number)
         if part.is_patient:
-            yield from self.pack(part.read(self.columns))
+            yield from pack(part.read(self.columns))
             return
         batches = STREAM_PATIENCE.call(
             self.name, lambda: list(part.read(self.columns)), lambda error: True
         )
-        yield from self.pack(iter(batches))
+        yield from pack(iter(batches))
 
 
 class _PackedStreams(DataSource):
@@ -249,7 +257,7 @@ class _TaskReader(DataSourceStreamReader):
             except EddiesError as error:
                 raise _stopped(name, error) from error
         for name in partition.ends:
-            yield _marks(packing[name].n_cells, packing[name].relation)
+            yield _marks(packing[name].n_cells, packing[name].relations[0])
         if partition.tick_cells:
             yield _marks(partition.tick_cells, TICK)
 

@@ -58,6 +58,11 @@ class MirroredStream:
         return MirroredStream, (self.label, self._members, self.key, self._silence_s, self._now_s)
 
     @property
+    def n_mirrors(self) -> int:
+        """How many there are. Their parts say which one they are of (`mirror`)."""
+        return len(self._members)
+
+    @property
     def n_rows(self) -> int | None:
         known = [member.n_rows for member in self._members if member.n_rows is not None]
         return known[0] if known else None
@@ -117,9 +122,11 @@ class MirroredStream:
 
     def parts(self, start: Offset, end: Offset) -> list[Part]:
         found: list[Part] = []
-        for member, first, last in zip(self._members, start["at"], end["at"], strict=True):
+        places = zip(self._members, start["at"], end["at"], strict=True)
+        for number, (member, first, last) in enumerate(places):
             if first != last:
-                found += [_MemberPart(part, self.schema) for part in member.parts(first, last)]
+                parts = member.parts(first, last)
+                found += [_MemberPart(part, self.schema, number) for part in parts]
         return found
 
 
@@ -129,6 +136,7 @@ class _MemberPart:
 
     part: Part
     schema: pa.Schema
+    mirror: int
 
     @property
     def n_rows(self) -> int:
