@@ -269,3 +269,14 @@ def test_a_stalled_source_does_not_stop_the_others(spark: SparkSession) -> None:
         sources = {source.name: source for source in query.progress().sources}
         assert sources["orders"].is_ended
         assert not sources["items"].is_ended
+
+
+def test_one_table_is_a_query_too(spark: SparkSession) -> None:
+    tables = stream_tables(300)
+    text = "SELECT id, shop + 1 AS next FROM orders WHERE shop > 3"
+    options = eddies.Options(rows_per_epoch=50)
+    with eddies.online(text, tables, spark=spark, options=options) as query:
+        batches = list(query)
+        assert len(batches) >= 3, "an epoch reads few rows"
+        found = pa.Table.from_batches(batches, query.schema)
+        assert_same_bag(found, expected_answer(tables, text), "one table")

@@ -82,6 +82,8 @@ class Options:
                       executors and the driver must see it.
     checkpoint        directory in which a streaming query keeps its state: the same as the
                       checkpointLocation of its writeStream.
+    rows_per_epoch    most rows that an epoch of an online query reads from its sources, all together;
+                      None: 400,000. Fewer: results sooner; more: less overhead.
     spill_dir         where rows go that do not fit into `memory`; None: the system's temporary
                       directory. Each eddy makes a directory of its own there and removes it.
     flush_size        share of `memory` that one flush makes free, above 0 and at most 1.
@@ -111,6 +113,7 @@ class Options:
     cells: int | None = None
     trace_dir: str | None = None
     checkpoint: str | None = None
+    rows_per_epoch: int | None = None
     spill_dir: str | None = None
     flush_size: float = 0.2
     flush: str = "adaptive-global"
@@ -132,9 +135,9 @@ class Options:
             raise OptionError(
                 f"unknown migration {self.migration!r}; choose one of {', '.join(_MIGRATIONS)}"
             )
-        for name in ("batch_rows", "reoptimize_every", "threads", "cells"):
+        for name in ("batch_rows", "reoptimize_every", "threads", "cells", "rows_per_epoch"):
             value = getattr(self, name)
-            if name in ("reoptimize_every", "cells") and value is None:
+            if name in ("reoptimize_every", "cells", "rows_per_epoch") and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")

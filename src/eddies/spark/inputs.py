@@ -46,6 +46,7 @@ class Input:
     frame: DataFrame | None
     n_rows: int | None
     stream: Stream | None = None
+    rows_per_epoch: int | None = None
 
     @property
     def is_streaming(self) -> bool:
@@ -56,6 +57,10 @@ class Input:
         """The table as Spark reads it."""
         if self.frame is not None:
             return self.frame
+        if self.stream is not None:
+            from eddies.spark.stream_source import rows_frame
+
+            return rows_frame(spark, self.name, self.stream, self.rows_per_epoch)
         assert self.source is not None, "an input has a frame or a source"
         return self.source.dataframe(spark)
 

@@ -80,7 +80,7 @@ def online(
         options = replace(options, checkpoint=folder)
     try:
         used = named_tables(query)
-        inputs = {n: _input(n, table) for n, table in tables.items() if n.lower() in used}
+        inputs = {n: _input(n, table, options) for n, table in tables.items() if n.lower() in used}
         if not any(given.is_streaming for given in inputs.values()):
             raise UnsupportedError("every table is a batch DataFrame: use eddies.sql")
         planned = plan_inputs(query, inputs, list(tables), spark, options, tuple(functions))
@@ -97,7 +97,7 @@ def online(
         raise
 
 
-def _input(name: str, table: object) -> Input:
+def _input(name: str, table: object, options: Options) -> Input:
     """A table as a stream, if it can be one."""
     if isinstance(table, DataFrame):
         return frame_input(name, table)
@@ -111,7 +111,8 @@ def _input(name: str, table: object) -> Input:
             "eddies.read, a pyarrow Table, or a path"
         )
     stream = stream_of(table)
-    return Input(name, normal_schema(stream.schema), None, None, stream.n_rows, stream)
+    schema = normal_schema(stream.schema)
+    return Input(name, schema, None, None, stream.n_rows, stream, options.rows_per_epoch)
 
 
 @dataclass(frozen=True, slots=True)

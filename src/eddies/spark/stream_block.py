@@ -127,9 +127,10 @@ def stream_dataframe(
         n_cells = plan.cells.n_cells
         feeds.append(Feed(number, name, given.stream, columns, pack, n_cells, tuple(mirrors)))
     if feeds:
-        from eddies.spark.stream_source import stream_frame
+        from eddies.spark.stream_source import DEFAULT_ROWS_PER_EPOCH, stream_frame
 
-        packed.append(stream_frame(spark, feeds))
+        most = options.rows_per_epoch or DEFAULT_ROWS_PER_EPOCH
+        packed.append(stream_frame(spark, feeds, rows_per_epoch=most))
     spec = CellSpec(
         plan.query,
         replace(options, state="stems"),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from eddies.sources.streams.base import Offset, Part, Stream
     from eddies.spark.exchange import Pack
 
-__all__ = ["DEFAULT_ROWS_PER_EPOCH", "Feed", "TICK", "data_source", "stream_frame"]
+__all__ = ["DEFAULT_ROWS_PER_EPOCH", "Feed", "TICK", "data_source", "rows_frame", "stream_frame"]
 
 DEFAULT_ROWS_PER_EPOCH = 400_000
 TICK = -1  # the relation number of ticks
@@ -90,6 +90,29 @@ class Feed:
     def key(self) -> tuple[str, ...]:
         """What identifies a row; empty: all its columns do."""
         return self.stream.key
+
+
+def rows_frame(
+    spark: SparkSession, name: str, stream: Stream, rows_per_epoch: int | None = None
+) -> DataFrame:
+    """A streaming DataFrame of the rows of one stream, for what Spark computes from it alone."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from eddies.spark.exchange import Pack
+
+    pack = Pack(0, (), None, (0,))
+    feed = Feed(0, name, stream, tuple(stream.schema.names), pack, 1)
+    most = rows_per_epoch or DEFAULT_ROWS_PER_EPOCH
+    return stream_frame(spark, [feed], rows_per_epoch=most).mapInArrow(
+        _unpacked, from_arrow_schema(stream.schema)
+    )
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for payload in batch.column("payload"):
+            if payload.as_buffer().size:
+                yield from pa.ipc.open_stream(payload.as_buffer())
 
 
 def stream_frame(
