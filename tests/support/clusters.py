@@ -61,8 +61,8 @@ def _connect() -> SparkSession:
 
 
 @contextmanager
-def cluster(n_workers: int = 2) -> Iterator[str]:
-    """A master and `n_workers` workers on loopback; yields the master's address."""
+def cluster(n_workers: int = 2, n_cores: int = 1) -> Iterator[str]:
+    """A master and `n_workers` workers of `n_cores` each on loopback; yields the master's address."""
     with tempfile.TemporaryDirectory(prefix="eddies-cluster-") as name:
         folder = Path(name)
         started: list[subprocess.Popen[bytes]] = []
@@ -73,7 +73,15 @@ def cluster(n_workers: int = 2) -> Iterator[str]:
             for number in range(n_workers):
                 work = folder / f"work-{number}"
                 arguments = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-                arguments += ["--cores", "1", "--memory", "900m", "--work-dir", str(work), address]
+                arguments += [
+                    "--cores",
+                    str(n_cores),
+                    "--memory",
+                    "900m",
+                    "--work-dir",
+                    str(work),
+                    address,
+                ]
                 log = _start(folder, "worker.Worker", arguments, started)
                 _wait_for(log, r"(Successfully registered with master)")
             yield address
