@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,7 @@ from eddies.core.expr import Expr
 from eddies.core.graph import Graph, make_graph
 from eddies.core.options import Options
 from eddies.core.query import Query
+from eddies.core.state.columns import column_of
 from eddies.hosts import local
 from eddies.sources.inline import InlineSource
 from eddies.spark.cells import (
@@ -26,6 +29,7 @@ from eddies.spark.cells import (
     separate_roles,
 )
 from eddies.spark.exchange import Blobs, make_pack
+from eddies.spark.heavy_keys import heavy_keys
 from eddies.spark.reading import HashFilter, Reading
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
@@ -127,18 +131,57 @@ def cell_outputs(
     packed = exchanged(plan, graph, order, tables)
     schemas = {r.name: r.read for r in graph.relations}
     is_read = {name: rng.random() < 0.5 for name in order}
+    heavy: dict[int, npt.NDArray[np.uint64]] = {}
+    if rng.random() < 0.5:
+        is_read = dict.fromkeys(order, True)
+        last = reading(plan, graph, order[-1], tables[order[-1]])
+        heavy = {one.dimension: some_words(tables[order[-1]], one, rng) for one in last.filters}
     for cell in range(plan.n_cells):
         delivered = {}
         for name in order:
             if is_read[name]:
                 batches = list(
-                    reading(plan, graph, name, tables[name]).batches(plan.coordinates(cell))
+                    reading(plan, graph, name, tables[name]).batches(
+                        plan.coordinates(cell), heavy, is_last=name == order[-1]
+                    )
                 )
             else:
                 batches = packed.get(cell, {}).get(name, [])
             schema = batches[0].schema if batches else schemas[name]
             delivered[name] = pa.Table.from_batches(batches, schema)
         yield local.run(query, delivered, Options(seed=cell)).table()
+
+
+def some_words(table: pa.Table, one: HashFilter, rng: random.Random) -> npt.NDArray[np.uint64]:
+    """Keys that are to count as heavy, whether they are or not."""
+    column = column_of(table.column(one.column).combine_chunks())
+    words = np.unique(column.words(None))
+    return words[[rng.random() < 0.5 for _ in words]]
+
+
+def test_a_heavy_key_is_everybodys_work() -> None:
+    rng = np.random.default_rng(3)
+    n_rows = 40_000
+    keys = np.where(rng.random(n_rows) < 0.8, 7, rng.integers(0, 1000, n_rows))
+    facts = pa.table({"k": pa.array(keys, pa.int64()), "x": np.arange(n_rows)})
+    others = pa.table({"k": pa.array(np.arange(1000), pa.int64())})
+    filters = (HashFilter("k", 4, 1),)
+    splits = [s for i in range(4) for s in InlineSource(facts.slice(i * 10_000, 10_000)).splits()]
+    last = Reading("facts", ("k", "x"), (), tuple(splits), 1, filters)
+    small = Reading("others", ("k",), (), tuple(InlineSource(others).splits()), 1, filters)
+    heavy = heavy_keys(last)
+    assert list(heavy) == [1]
+    assert len(heavy[1]) == 1
+    sizes, seen = [], []
+    for cell in range(4):
+        mine = list(last.batches((0, cell), heavy, is_last=True))
+        sizes.append(sum(batch.num_rows for batch in mine))
+        seen += [x for batch in mine for x in batch["x"].to_pylist()]
+        theirs = [k for b in small.batches((0, cell), heavy) for k in b["k"].to_pylist()]
+        assert 7 in theirs
+        assert {k for batch in mine for k in batch["k"].to_pylist()} <= set(theirs)
+    assert sorted(seen) == list(range(n_rows))
+    assert max(sizes) < 1.2 * n_rows / 4
 
 
 class InPieces:

@@ -12,7 +12,7 @@ is made once and travels to all of them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,9 @@ from eddies.core.expr import Expr
 from eddies.core.state.columns import column_of
 from eddies.sources.source import Split
 
-__all__ = ["HashFilter", "Reading", "coordinates_of"]
+__all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 
+Heavy = Mapping[int, npt.NDArray[np.uint64]]  # by dimension: the words of heavy keys
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(33)
 
@@ -61,10 +62,18 @@ class Reading:
     row_share: int
     filters: tuple[HashFilter, ...]
 
-    def batches(self, coordinates: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """The rows for the cell at `coordinates`; along dimension 0 lies the row split."""
+    def batches(
+        self, coordinates: Sequence[int], heavy: Heavy | None = None, *, is_last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows for the cell at `coordinates`; along dimension 0 lies the row split.
+
+        Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
+        which are dealt out (see `heavy_keys`).
+        """
+        n_before = 0
         for batch in self._split_rows(coordinates[0]):
-            kept = self._hashed(batch, coordinates)
+            kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
+            n_before += batch.num_rows
             if kept.num_rows:
                 yield kept
 
@@ -112,11 +121,28 @@ class Reading:
                 if start < stop:
                     yield batch.slice(start, stop - start)
 
-    def _hashed(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
+    def _hashed(
+        self,
+        batch: pa.RecordBatch,
+        coordinates: Sequence[int],
+        heavy: Heavy,
+        n_before: int | None,
+    ) -> pa.RecordBatch:
+        """The rows of `batch` that belong to the cell; `n_before` rows came before it if those with
+        heavy keys are to be dealt out.
+        """
         keep: npt.NDArray[np.bool_] | None = None
         for one in self.filters:
             found, valid = coordinates_of(batch.column(one.column), one.share)
             wanted = found == coordinates[one.dimension]
+            if one.dimension in heavy:
+                words = column_of(batch.column(one.column)).words(None)
+                is_heavy = np.isin(words, heavy[one.dimension])
+                dealt = True
+                if n_before is not None:
+                    numbers = np.arange(n_before, n_before + batch.num_rows)
+                    dealt = numbers % one.share == coordinates[one.dimension]
+                wanted = np.where(is_heavy, dealt, wanted)
             if valid is not None:
                 wanted &= valid
             keep = wanted if keep is None else keep & wanted

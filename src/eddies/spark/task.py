@@ -24,7 +24,8 @@ from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.spark.cells import CellPlan
 from eddies.spark.exchange import Blobs
-from eddies.spark.reading import Reading
+from eddies.spark.heavy_keys import heavy_keys
+from eddies.spark.reading import Heavy, Reading
 from eddies.spark.trace import Trace
 
 __all__ = ["EddyTask"]
@@ -75,10 +76,11 @@ class EddyTask:
         options = replace(self.options, seed=self.options.seed + cell)
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
         try:
+            heavy = self._heavy()
             for name in self.order:
                 if trace is not None:
                     trace.see(eddy)
-                deliver = fed.get(name) or partial(self._read, name, coordinates)
+                deliver = fed.get(name) or partial(self._read, name, coordinates, heavy)
                 yield from self._take_in(eddy, name, deliver())
             while (rows := eddy.poll()) is not None:
                 yield rows
@@ -91,10 +93,26 @@ class EddyTask:
                 trace.end(eddy)
             eddy.close()
 
-    def _read(self, name: str, coordinates: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+    def _heavy(self) -> Heavy:
+        """Heavy keys of the last relation, for dimensions that no exchanged relation is hashed on."""
+        last = self.readings.get(self.order[-1])
+        if last is None:
+            return {}
+        exchanged = {
+            on.dimension
+            for delivery in self.plan.deliveries.values()
+            if delivery.how != "direct"
+            for on in delivery.hashed
+        }
+        return {d: keys for d, keys in heavy_keys(last).items() if d not in exchanged}
+
+    def _read(
+        self, name: str, coordinates: tuple[int, ...], heavy: Heavy
+    ) -> Iterator[pa.RecordBatch]:
         """What the cell reads itself. An exchanged relation of which nothing came has no rows here."""
         if name in self.readings:
-            yield from self.readings[name].batches(coordinates)
+            is_last = name == self.order[-1]
+            yield from self.readings[name].batches(coordinates, heavy, is_last=is_last)
 
     def _take_in(
         self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
