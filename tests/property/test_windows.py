@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from eddies.core.expr import Column
 from eddies.core.options import Options
 from eddies.core.output import result_schema
 from eddies.core.progress import Progress
+from eddies.core.query import Equality, Output, Query, Source
 from eddies.streaming import cell as cell_module
 from eddies.streaming import log as log_module
 from eddies.streaming.cell import Cell, CellSpec
-from eddies.streaming.log import EpochLog
+from eddies.streaming.log import EpochLog, serialised
+from eddies.streaming.windows import RowWindow, TimeWindow, Window, WindowedTable, with_windows
 from tests.support.bag import assert_same_bag
 from tests.support.driving import MOST_RESULTS, Oracle, random_options
 from tests.support.windowed import WindowedCase, make_windowed
@@ -25,7 +30,7 @@ def oracle() -> Oracle:
     return Oracle()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def eager_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of these tests are short: put together what little there is."""
     monkeypatch.setattr(cell_module, "_COMPACT_EVERY", 2)
@@ -61,6 +66,8 @@ def run(
                 continue
             found = list(given)
             if what < 0.2:  # results are lost before they are committed
+                if rng.random() < 0.5:
+                    cell.tidy(epoch)
                 if what < 0.15:  # with the process
                     kept[here] = Cell(spec, log)
                 continue
@@ -93,6 +100,7 @@ def check(case: WindowedCase, oracle: Oracle, folder: Path, options: Options, se
     return sum(source.n_evicted for source in progress.sources)
 
 
+@pytest.mark.usefixtures("eager_log")
 def test_without_late_rows_the_answer_is_that_of_the_query(oracle: Oracle, tmp_path: Path) -> None:
     n_evicted = n_rows = 0
     for seed in range(60_000, 60_030):
@@ -104,6 +112,7 @@ def test_without_late_rows_the_answer_is_that_of_the_query(oracle: Oracle, tmp_p
     assert n_evicted > n_rows / 10
 
 
+@pytest.mark.usefixtures("eager_log")
 def test_with_late_rows_the_answer_is_that_of_the_others(oracle: Oracle, tmp_path: Path) -> None:
     n_late = 0
     for seed in range(61_000, 61_030):
@@ -114,6 +123,7 @@ def test_with_late_rows_the_answer_is_that_of_the_others(oracle: Oracle, tmp_pat
     assert n_late > 300
 
 
+@pytest.mark.usefixtures("eager_log")
 def test_rows_on_disk(oracle: Oracle, tmp_path: Path) -> None:
     n_evicted = 0
     for seed in range(62_000, 62_020):
@@ -130,8 +140,136 @@ def test_rows_on_disk(oracle: Oracle, tmp_path: Path) -> None:
     assert n_evicted > 100
 
 
+@pytest.mark.usefixtures("eager_log")
 def test_row_windows(oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(63_000, 63_030):
         case = make_windowed(seed, late=seed % 2 == 0, by_rows=True)
         options = random_options(random.Random(seed), state="stems")
         check(case, oracle, tmp_path / str(seed), options, seed)
+
+
+def stream_join(windows: dict[str, Window]) -> CellSpec:
+    """Orders and items with keys, times and some text."""
+    fields = [("k", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())]
+    schema = pa.schema(fields)
+    names = ("orders", "items")
+    tables = {name: WindowedTable(schema, True) for name in names}
+    query = Query(
+        tuple(Source(name, name, schema) for name in names),
+        equalities=(Equality(*(Column(name, "k") for name in names), pa.int64()),),
+        output=tuple(Output(name, Column(name, "note"), pa.string()) for name in names),
+    )
+    return CellSpec(
+        with_windows(query, windows, tables), Options(state="stems"), names, windows=windows
+    )
+
+
+def stream_rows(times: Iterable[int], keys: Iterable[int]) -> pa.RecordBatch:
+    """Rows at these seconds."""
+    rows = [
+        (key, time * 1_000_000, f"{key} at {time}") for key, time in zip(keys, times, strict=True)
+    ]
+    keys_, times_, notes = zip(*rows, strict=True)
+    at = pa.array(times_, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.record_batch({"k": pa.array(keys_, pa.int64()), "at": at, "note": list(notes)})
+
+
+MINUTE = 60 * 1_000_000
+
+
+def test_an_epoch_that_runs_again_finds_what_it_found(tmp_path: Path, eager_log: None) -> None:
+    """The log is put together after the first run of an epoch whose rows end all windows before it."""
+    window = TimeWindow("at", MINUTE)
+    spec = stream_join({"orders": window, "items": window})
+    log = EpochLog(str(tmp_path))
+    cell = Cell(spec, log)
+    for epoch in range(9):
+        rows = stream_rows([epoch], [epoch])
+        log.write(epoch, [(0, serialised(rows)), (1, serialised(stream_rows([epoch], [-1])))])
+        list(cell.run(epoch))
+        cell.tidy(epoch)
+    log.write(9, [(n, serialised(stream_rows([20, 500], [3, -1 - n]))) for n in (0, 1)])
+    first = list(cell.run(9))
+    cell.tidy(9)
+    assert sum(rows.num_rows for rows in first) == 2  # the order of epoch 3, and the one of epoch 9
+    again = Cell(spec, log)
+    assert_same_bag(
+        pa.Table.from_batches(list(again.run(9))), pa.Table.from_batches(first), "run again"
+    )
+    log.write(10, [(1, serialised(stream_rows([500], [3])))])
+    assert not list(again.run(10))
+
+
+def sizes_over_time(
+    spec: CellSpec, folder: Path, n_epochs: int, n_rows: int
+) -> dict[str, list[int]]:
+    """What a cell and its log hold after every epoch, when a second passes in each."""
+    rng = random.Random(5)
+    log = EpochLog(str(folder / "log"))
+    cell = Cell(spec, log)
+    found: dict[str, list[int]] = {"rows": [], "bytes": [], "files": [], "log": [], "spilled": []}
+    found["rebuilt"] = []
+    for epoch in range(n_epochs):
+        blobs = [
+            (
+                n,
+                serialised(
+                    stream_rows([epoch] * n_rows, [rng.randrange(500) for _ in range(n_rows)])
+                ),
+            )
+            for n in (0, 1)
+        ]
+        log.write(epoch, blobs)
+        for _ in cell.run(epoch):
+            pass
+        cell.tidy(epoch)
+        progress = cell.progress()
+        assert progress is not None
+        files = [path.stat().st_size for path in (folder / "log").iterdir()]
+        spilled = (folder / "spill").rglob("*")
+        found["rows"].append(sum(source.n_stored for source in progress.sources))
+        found["bytes"].append(sum(source.n_bytes for source in progress.sources))
+        found["files"].append(len(files))
+        found["log"].append(sum(files))
+        found["spilled"].append(sum(path.stat().st_size for path in spilled if path.is_file()))
+        found["rebuilt"].append(cell.n_rebuilt)
+        assert all(source.n_arrived == n_rows * (epoch + 1) for source in progress.sources)
+        if epoch % 97 == 96:
+            cell.forget()
+            cell = Cell(spec, log)
+    return found
+
+
+@pytest.mark.parametrize("how", ["times", "rows", "both", "disk"])
+def test_state_and_log_stay_bounded(how: str, tmp_path: Path) -> None:
+    by_time, by_rows = TimeWindow("at", 20 * 1_000_000), RowWindow(600)
+    windows: dict[str, Window] = {"orders": by_time, "items": by_time}
+    if how in ("rows", "both"):
+        windows["items"] = by_rows
+    if how == "rows":
+        windows["orders"] = by_rows
+    spec = stream_join(windows)
+    (tmp_path / "spill").mkdir()
+    if how == "disk":
+        options = Options(state="stems", memory=60_000, spill_dir=str(tmp_path / "spill"))
+        spec = replace(spec, options=options)
+    n_rows = 30
+    sizes = sizes_over_time(spec, tmp_path, 300, n_rows)
+    live = {"times": 2 * 21 * n_rows, "rows": 2 * 600, "both": 21 * n_rows + 600, "disk": 10**9}
+    assert max(sizes["rows"]) < 1.5 * live[how] + 2 * n_rows
+    assert max(sizes["files"]) <= 26
+    assert max(sizes.pop("rebuilt")) < 10  # in 97 epochs; a window has 20
+    for name, series in sizes.items():
+        early, late = max(series[50:140]), max(series[210:300])
+        assert late <= 1.25 * early, f"{name} grew from {early} to {late}"
+    assert (max(sizes["spilled"]) > 0) == (how == "disk")
+
+
+def test_large_segments_leave_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every epoch is too large to be put together with others, until its rows are dead."""
+    monkeypatch.setattr(log_module, "_SMALL_BYTES", 2000)
+    (tmp_path / "spill").mkdir()
+    window = TimeWindow("at", 20 * 1_000_000)
+    sizes = sizes_over_time(stream_join({"orders": window, "items": window}), tmp_path, 150, 30)
+    assert 20 < max(sizes["files"]) <= 20 + 12
+    assert max(sizes["log"][100:150]) <= 1.1 * max(sizes["log"][50:100])
