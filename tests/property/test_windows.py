@@ -273,3 +273,20 @@ def test_large_segments_leave_the_log(tmp_path: Path, monkeypatch: pytest.Monkey
     sizes = sizes_over_time(stream_join({"orders": window, "items": window}), tmp_path, 150, 30)
     assert 20 < max(sizes["files"]) <= 20 + 12
     assert max(sizes["log"][100:150]) <= 1.1 * max(sizes["log"][50:100])
+
+
+def test_state_that_cannot_forget_is_made_anew_without_dead_rows(tmp_path: Path) -> None:
+    window = TimeWindow("at", MINUTE)
+    spec = stream_join({"orders": window, "items": window})
+    spec = replace(spec, options=Options(state="stems", memory="100MB", spill_dir=str(tmp_path)))
+    log = EpochLog(str(tmp_path / "log"))
+    cell = Cell(spec, log)
+    for epoch, time in enumerate([0, 0, 0, 500, 501]):
+        log.write(epoch, [(n, serialised(stream_rows([time] * 10, range(10)))) for n in (0, 1)])
+        assert sum(rows.num_rows for rows in cell.run(epoch)) == (10, 30, 50, 10, 30)[epoch]
+        cell.tidy(epoch)
+    progress = cell.progress()
+    assert progress is not None
+    found = [(s.n_arrived, s.n_stored, s.n_evicted) for s in progress.sources]
+    assert found == [(50, 20, 30)] * 2
+    assert cell.n_rebuilt == 2
