@@ -40,7 +40,7 @@ pytestmark = [
 TESTS = Path(__file__).parents[1]
 START_S = 240.0  # until a driver has committed something; the machine may be busy
 END_S = 400.0  # until everything is written after the last kill
-GONE_S = 60.0  # until nobody is left whose driver has gone
+GONE_S = 180.0  # until nobody is left whose driver has gone; Spark has its own time-outs there
 FILES_A_KILL = 2
 LONGEST_PAUSE_S = 1.5  # between the arrival of files and a kill
 

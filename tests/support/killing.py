@@ -32,13 +32,13 @@ class Process:
     @property
     def kind(self) -> Kind | None:
         """What it does for the query; None: something else."""
-        if "eddies.streaming.keeper" in self.command:
+        if "-m eddies.streaming.keeper" in self.command:
             return "keeper"
-        if "eddies.spark.daemon" in self.command:
+        if "-m eddies.spark.daemon" in self.command:
             return "daemon"
         if "CoarseGrainedExecutorBackend" in self.command:
             return "executor"
-        if "tests.support.stream_driver" in self.command:
+        if "-m tests.support.stream_driver" in self.command:
             return "driver"
         if "SparkSubmit" in self.command:
             return "gateway"
