@@ -261,6 +261,25 @@ def bench_spill(
         )
 
 
+@bench.command("streaming")
+@click.option("cases", "--case", multiple=True, help="epochs, rate, early, windows; repeatable.")
+@click.option("--minutes", default=10.0, show_default=True, help="Length of epochs and windows.")
+@click.option(
+    "--arrival-s", default=60.0, show_default=True, help="Seconds that slow sources take to arrive."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write the numbers."
+)
+def bench_streaming(
+    cases: tuple[str, ...], minutes: float, arrival_s: float, json_path: Path | None
+) -> None:
+    """Streaming on Spark: epoch times, sustained rate, early results, windows."""
+    with _errors_as_messages():
+        from eddies.bench.streaming.run import main as measure
+
+        raise SystemExit(measure(cases, minutes=minutes, arrival_s=arrival_s, json_path=json_path))
+
+
 @contextmanager
 def _errors_as_messages() -> Iterator[None]:
     try:

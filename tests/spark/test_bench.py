@@ -1,4 +1,4 @@
-"""Both benches with Spark taking part, small: in processes of their own, as people run them."""
+"""The benches with Spark taking part, small: in processes of their own, as people run them."""
 
 from __future__ import annotations
 
@@ -58,3 +58,15 @@ def test_the_first_query_of_a_process(tmp_path: Path) -> None:
     report = json.loads(path.read_text())["cold"]
     assert report["us_s"] > 0
     assert report["spark_s"] > 0
+
+
+def test_streaming(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    run_bench("streaming", "--minutes", "0.3", "--arrival-s", "6", "--json", str(path))
+    report = json.loads(path.read_text())
+    assert list(report) == ["epochs", "rate", "early", "windows"]
+    assert report["epochs"]["rows_read"] == 4 * 18 * 25_000
+    assert report["epochs"]["rows_stored_at_the_end"] > 0
+    assert report["rate"]["rows_a_second"] > 0
+    assert 0 < report["early"]["share_delivered_by_then"] <= 1
+    assert report["windows"]["rows_stored_at_the_end"] < report["windows"]["results"]
