@@ -42,7 +42,8 @@ START_S = 240.0  # until a driver has committed something; the machine may be bu
 END_S = 400.0  # until everything is written after the last kill
 GONE_S = 180.0  # until nobody is left whose driver has gone; Spark has its own time-outs there
 FILES_A_KILL = 2
-LONGEST_PAUSE_S = 1.5  # between the arrival of files and a kill
+LONGEST_PAUSE_S = 1.5  # before a kill
+PROGRESS_SHARE = 0.6  # of the kills come after an epoch was committed; others at once after another
 
 
 @dataclass
@@ -63,12 +64,12 @@ class Run:
 
     def arrive(self, n_files: int) -> None:
         """The next files are there."""
-        for name, rows in self.arrivals[:n_files]:
+        for _ in range(min(n_files, len(self.arrivals))):
+            name, rows = self.arrivals.pop()
             folder = self.settings.inputs / name
             written = folder.parent / f"{name}.part"
             parquet.write_table(rows, written)
-            written.rename(folder / f"{len(self.arrivals):06d}.parquet")
-            self.arrivals.remove((name, rows))
+            written.rename(folder / f"{len(self.arrivals)}.parquet")
 
     # The driver
 
@@ -94,12 +95,19 @@ class Run:
             log = Path(self.settings.folder) / f"driver-{self.n_starts}.log"
             raise AssertionError(f"the driver ended with {code}:\n{log.read_text()[-6000:]}")
 
-    def n_committed(self) -> int:
+    def last_committed(self) -> int:
+        """The last epoch, -1 before the first."""
         self.check()
         if any(self.temporary.glob("*.spill/*")):
             self.has_spilled = True
         commits = self.settings.checkpoint / "commits"
-        return sum(name.isdigit() for name in os.listdir(commits)) if commits.exists() else 0
+        found = os.listdir(commits) if commits.exists() else []
+        return max((int(name) for name in found if name.isdigit()), default=-1)
+
+    def wait_for_progress(self, why: str) -> None:
+        """Until an epoch was committed; files must have arrived that were not read yet."""
+        before = self.last_committed()
+        wait_until(lambda: self.last_committed() > before, START_S, why)
 
     @property
     def temporary(self) -> Path:
@@ -111,7 +119,7 @@ class Run:
         """Kill a process of this kind; waits until there is one."""
 
         def there() -> list[int]:
-            self.n_committed()
+            self.check()
             return self.marked.of_kind(kind)
 
         is_killed = False
@@ -129,13 +137,9 @@ class Run:
         self.driver.wait(GONE_S)
         if self.rng.random() < 0.5:
             self.marked.wait_until_gone(GONE_S, "what belongs to a killed driver leaves by itself")
-        before = self.n_committed_files()
+        self.arrive(1)
         self.start()
-        wait_until(lambda: self.n_committed() > before, START_S, "the new driver goes on")
-
-    def n_committed_files(self) -> int:
-        commits = self.settings.checkpoint / "commits"
-        return sum(name.isdigit() for name in os.listdir(commits)) if commits.exists() else 0
+        self.wait_for_progress("the new driver goes on")
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ def attack(
     settings = DriverSettings(on.master, str(folder), n_bytes // 10 if spills else None)
     for name in tables:
         (settings.inputs / name).mkdir(parents=True)
-    arrivals = cut(tables, FILES_A_KILL * len(kinds) + 6, rng)
+    arrivals = cut(tables, (FILES_A_KILL + 1) * len(kinds) + 8, rng)
     run = Run(settings, environment, rng, arrivals, Marked(on.mark))
     try:
         _attack(run, kinds)
@@ -220,16 +224,18 @@ def attack(
 def _attack(run: Run, kinds: list[Kind]) -> None:
     run.arrive(6)
     run.start()
-    wait_until(lambda: run.n_committed() > 0, START_S, "the driver begins")
+    wait_until(lambda: run.last_committed() >= 0, START_S, "the driver begins")
     for kind in kinds:
         run.arrive(FILES_A_KILL)
+        if run.rng.random() < PROGRESS_SHARE:
+            run.wait_for_progress("epochs go on between kills")
         time.sleep(run.rng.uniform(0, LONGEST_PAUSE_S))
         run.kill_some(kind)
     run.arrive(len(run.arrivals))
     run.settings.complete.touch()
 
     def is_done() -> bool:
-        run.n_committed()
+        run.last_committed()
         return run.settings.done.exists()
 
     wait_until(is_done, END_S, "all results are written")
