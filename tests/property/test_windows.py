@@ -13,12 +13,13 @@ import pytest
 from eddies.core.expr import Column
 from eddies.core.options import Options
 from eddies.core.output import result_schema
-from eddies.core.progress import Progress
+from eddies.core.progress import Progress, together
 from eddies.core.query import Equality, Output, Query, Source
+from eddies.spark.exchange import Pack
 from eddies.streaming import cell as cell_module
 from eddies.streaming import log as log_module
 from eddies.streaming.cell import Cell, CellSpec
-from eddies.streaming.log import EpochLog, serialised
+from eddies.streaming.log import Blob, EpochLog, end_mark, serialised
 from eddies.streaming.windows import RowWindow, TimeWindow, Window, WindowedTable, with_windows
 from tests.support.bag import assert_same_bag
 from tests.support.driving import MOST_RESULTS, Oracle, random_options
@@ -146,6 +147,53 @@ def test_row_windows(oracle: Oracle, tmp_path: Path) -> None:
         case = make_windowed(seed, late=seed % 2 == 0, by_rows=True)
         options = random_options(random.Random(seed), state="stems")
         check(case, oracle, tmp_path / str(seed), options, seed)
+
+
+@pytest.mark.usefixtures("eager_log")
+def test_all_cells_agree_on_what_is_late(oracle: Oracle, tmp_path: Path) -> None:
+    """Rows are divided by a key; a cell that gets no rows of a stream is told how far it has come."""
+    n_cells, n_late, n_evicted = 3, 0, 0
+    for seed in range(64_000, 64_030):
+        case = make_windowed(seed, late=True)
+        names = [source.name for source in case.query.sources]
+        on_k = [Equality(Column(names[0], "k"), Column(n, "k"), pa.int64()) for n in names[1:]]
+        case = replace(case, query=replace(case.query, equalities=tuple(on_k)))
+        timed = {n for n, w in case.by_relation.items() if isinstance(w, TimeWindow)}
+        spec = CellSpec(
+            case.windowed_query, Options(state="stems"), case.relations, windows=case.by_relation
+        )
+        logs = [EpochLog(str(tmp_path / f"{seed}-{cell}")) for cell in range(n_cells)]
+        cells = [Cell(spec, log) for log in logs]
+        results: list[pa.RecordBatch] = []
+        for epoch, arrivals in enumerate(case.epochs):
+            blobs: list[list[Blob]] = [[] for _ in cells]
+            for arrival in arrivals:
+                time = "at" if case.relations[arrival.relation] in timed else None
+                pack = Pack(arrival.relation, (("k", n_cells, 1),), None, (0,), time, n_cells)
+                for packed in pack(iter([arrival.rows])):
+                    for cell, payload in zip(packed["cell"], packed["payload"], strict=True):
+                        blobs[cell.as_py()].append((arrival.relation, payload.as_buffer()))
+            for arrival in arrivals:
+                for mine in blobs if arrival.is_end else ():
+                    mine.append(end_mark(arrival.relation))
+            for cell, log, mine in zip(cells, logs, blobs, strict=True):
+                if mine:
+                    log.write(epoch, mine)
+                results += cell.run(epoch)
+                cell.tidy(epoch)
+        expected = oracle.answer(case.sql(), case.tables())
+        found = pa.Table.from_batches(results, schema=result_schema(case.query))
+        assert_same_bag(found, expected, f"{seed}: {case.sql()}")
+        progress = together(p for cell in cells if (p := cell.progress()) is not None)
+        n_late += sum(source.n_late for source in progress.sources)
+        n_evicted += sum(source.n_evicted for source in progress.sources)
+        with_key = {
+            name: table.num_rows - table["k"].null_count
+            for name, table in case.tables(without_late=False).items()
+        }
+        assert {s.name: s.n_arrived for s in progress.sources} == with_key
+    assert n_late > 200
+    assert n_evicted > 200
 
 
 def stream_join(windows: dict[str, Window]) -> CellSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,7 @@ from eddies.spark.inputs import Input, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
 from eddies.spark.task import EddyTask
 from eddies.sql import Block
+from eddies.streaming.windows import RowWindow, Window, relation_windows
 
 __all__ = ["BlockPlan", "plan_block"]
 
@@ -36,6 +37,7 @@ class BlockPlan:
     sizes: Mapping[str, RelationSize]
     inputs: Mapping[str, Input]  # by relation
     pushdown: Mapping[str, str]  # by relation: a condition in Spark SQL for those read by Spark
+    windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -123,6 +125,11 @@ def plan_block(
 ) -> BlockPlan:
     """Choose the cells of `block`, whose tables are `inputs`."""
     query = block.query
+    windows: dict[str, Window] = {}
+    if options.window:
+        from eddies.spark.stream_block import windowed
+
+        query, windows = windowed(query, inputs, options)
     by_table = {s.table: _size(query, s.table, inputs[s.table]) for s in query.sources}
     separate = separate_roles(query, by_table)
     tables = {
@@ -130,15 +137,18 @@ def plan_block(
     }
     sizes = {relation: by_table[table] for relation, table in tables.items()}
     graph = make_graph(separate)
-    cells = plan_cells(graph, sizes, n_slots, options.cells)
+    by_rows = [s.table for s in separate.sources if isinstance(windows.get(s.name), RowWindow)]
+    cells = plan_cells(graph, sizes, n_slots, 1 if by_rows else options.cells)
     relations = {relation: inputs[table] for relation, table in tables.items()}
     is_streaming = any(given.is_streaming for given in relations.values())
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
     conditions = {r.name: _condition(block, graph, r) for r in graph.relations}
-    pushdown = {name: condition for name, condition in conditions.items() if condition}
-    plan = BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown)
+    # Where rows are counted, all of them are.
+    pushdown = {name: c for name, c in conditions.items() if c and name not in by_rows}
+    by_relation = relation_windows(separate, windows)
+    plan = BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown, by_relation)
     if is_streaming:
         from eddies.spark.stream_block import stored_cells
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from eddies.core.state.columns import is_key_type
 from eddies.spark.cells import CellPlan, Delivery
 from eddies.spark.reading import coordinates_of
+from eddies.streaming.times import latest_mark, times_of
 
 __all__ = ["Blobs", "PACKED", "Pack", "make_pack"]
 
@@ -39,18 +40,30 @@ class Pack:
     """The function that `mapInArrow` runs on a DataFrame that is exchanged.
 
     `hashed` are (column, share, stride); `split` is (share, stride) of the row split, or None;
-    `copies` are the offsets of the cells that get a copy of every row.
+    `copies` are the offsets of the cells that get a copy of every row. With `time`, a column, all
+    `n_cells` cells are told the latest time that came by.
     """
 
     relation: int
     hashed: tuple[tuple[str, int, int], ...]
     split: tuple[int, int] | None
     copies: tuple[int, ...]
+    time: str | None = None
+    n_cells: int = 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        latest: int | None = None
         for batch in batches:
             for start in range(0, batch.num_rows, _BLOB_ROWS):
                 yield from self._packed(batch.slice(start, _BLOB_ROWS))
+            if self.time is not None:
+                times, valid = times_of(batch.column(self.time))
+                times = times if valid is None else times[valid]
+                if times.shape[0]:
+                    latest = int(times.max() if latest is None else max(latest, times.max()))
+        if latest is not None:
+            mark = _serialised(latest_mark(latest))
+            yield self._blobs(list(range(self.n_cells)), [mark] * self.n_cells)
 
     def _packed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         cells: list[int] = []
@@ -61,12 +74,15 @@ class Pack:
                 cells.append(cell + offset)
                 blobs.append(blob)
         if cells:
-            columns = [
-                pa.array(cells, pa.int32()),
-                pa.array([self.relation] * len(cells), pa.int32()),
-                _binary(blobs),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_PACKED_SCHEMA)
+            yield self._blobs(cells, blobs)
+
+    def _blobs(self, cells: list[int], blobs: list[pa.Buffer]) -> pa.RecordBatch:
+        columns = [
+            pa.array(cells, pa.int32()),
+            pa.array([self.relation] * len(cells), pa.int32()),
+            _binary(blobs),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_PACKED_SCHEMA)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not self.hashed and self.split is None:
@@ -93,8 +109,8 @@ class Pack:
                 yield int(ordered[start]), sorted_batch.slice(start, stop - start)
 
 
-def make_pack(number: int, delivery: Delivery, plan: CellPlan) -> Pack:
-    """The packing of one exchanged relation."""
+def make_pack(number: int, delivery: Delivery, plan: CellPlan, time: str | None = None) -> Pack:
+    """The packing of one exchanged relation, of whose column `time` all cells are told."""
     strides = plan.strides()
     own = {on.dimension for on in delivery.hashed}
     if delivery.is_split:
@@ -111,6 +127,8 @@ def make_pack(number: int, delivery: Delivery, plan: CellPlan) -> Pack:
         ),
         (plan.shares[0], strides[0]) if delivery.is_split else None,
         tuple(sum(offsets) for offsets in product(*others)),
+        time if plan.n_cells > 1 else None,
+        plan.n_cells,
     )
 
 

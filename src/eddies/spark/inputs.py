@@ -33,6 +33,7 @@ INLINE_BYTES = 4 << 20  # Arrow tables up to this size travel with the task
 _STATISTICS = re.compile(
     r"Statistics\(sizeInBytes=([0-9.E+]+) ([KMGTPE]?i?B)(?:, rowCount=([0-9.E+]+))?"
 )
+_WATERMARK = "spark.watermarkDelayMs"  # as Spark writes it into the metadata of a column
 _TEXT_BYTES = 20  # guess for a value of unknown width
 
 
@@ -63,6 +64,17 @@ class Input:
             return rows_frame(spark, self.name, self.stream, self.rows_per_epoch)
         assert self.source is not None, "an input has a frame or a source"
         return self.source.dataframe(spark)
+
+    @property
+    def watermark(self) -> tuple[str, int] | None:
+        """The column that `withWatermark` of a streaming DataFrame names, and its delay in
+        microseconds; None if there is no such column, or more than one.
+        """
+        fields = [] if self.frame is None else self.frame.schema.fields
+        marked = [field for field in fields if _WATERMARK in (field.metadata or {})]
+        if len(marked) != 1:
+            return None
+        return marked[0].name, 1000 * int(marked[0].metadata[_WATERMARK])
 
     @property
     def label(self) -> str:

@@ -24,7 +24,7 @@ from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.session import session
-from eddies.spark.stream_block import check_streaming, saved
+from eddies.spark.stream_block import check_streaming, check_windows, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
 
 __all__ = ["Planned", "plan_inputs", "plan_query", "session_of", "sql"]
@@ -126,7 +126,8 @@ def plan_inputs(
     functions: tuple[UserFunction, ...] = (),
 ) -> Planned:
     """`plan_query` for tables that are open already; `tables` are the names of all that there are."""
-    if any(given.is_streaming for given in inputs.values()):
+    is_streaming = any(given.is_streaming for given in inputs.values())
+    if is_streaming:
         check_streaming(options)
         inputs = {name: saved(given, spark, options) for name, given in inputs.items()}
     schemas = {name: pa.schema([]) for name in tables}
@@ -142,9 +143,10 @@ def plan_inputs(
         host="spark",
         schema_of=schema_of,
         time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-        may_ask=_may_ask(options) and not any(given.is_streaming for given in inputs.values()),
+        may_ask=_may_ask(options) and not is_streaming,
         direct=[name for name, given in inputs.items() if given.source is not None],
     )
+    check_windows(options, is_streaming, planned.blocks)
     for function in functions:
         if function.name in planned.functions_above:
             register_function(spark, function)

@@ -7,6 +7,7 @@ when the query begins. Tasks cannot read a batch DataFrame, so it is saved besid
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from eddies.core.options import Options
+from eddies.core.query import Query
 from eddies.errors import OptionError, UnsupportedError
 from eddies.sources import read
 from eddies.spark.block import BlockPlan
@@ -24,11 +26,29 @@ from eddies.spark.exchange import PACKED, make_pack
 from eddies.spark.inputs import Input
 from eddies.spark.stopped import dismiss_when_stopped
 from eddies.spark.stream_task import StreamTask
+from eddies.sql import Block
 from eddies.streaming.cell import CellSpec
 from eddies.streaming.log import open_folder
 from eddies.streaming.plan_file import PlanFile, fingerprint
+from eddies.streaming.windows import (
+    RowWindow,
+    TimeWindow,
+    Window,
+    WindowedTable,
+    check_names,
+    choose_windows,
+    with_windows,
+)
 
-__all__ = ["check_streaming", "saved", "state_folder", "stream_dataframe", "stored_cells"]
+__all__ = [
+    "check_streaming",
+    "check_windows",
+    "saved",
+    "state_folder",
+    "stored_cells",
+    "stream_dataframe",
+    "windowed",
+]
 
 
 def check_streaming(options: Options) -> None:
@@ -43,6 +63,43 @@ def check_streaming(options: Options) -> None:
             f"a streaming query keeps its state in SteMs, from which any other can be made; "
             f"Options(state={options.state!r}) is for batch queries"
         )
+
+
+def check_windows(options: Options, is_streaming: bool, blocks: Iterable[Block]) -> None:
+    """Raise if there are windows where nothing streams, or for sources that there are not."""
+    if options.window and not is_streaming:
+        raise OptionError(
+            "Options(window=...) is for streaming queries, and no table of this one streams; say in "
+            "the query itself which rows belong together"
+        )
+    check_names(options.windows, [s for block in blocks for s in block.query.sources])
+
+
+def windowed(
+    query: Query, inputs: Mapping[str, Input], options: Options
+) -> tuple[Query, dict[str, Window]]:
+    """`query` with the windows that `options` give its sources, and these by source."""
+    tables = {
+        source.table: WindowedTable(given.schema, given.is_streaming, given.watermark)
+        for source in query.sources
+        for given in [inputs[source.table]]
+    }
+    windows = choose_windows(options.windows, query, tables)
+    for source in query.sources:
+        if not isinstance(windows.get(source.name), RowWindow):
+            continue
+        if options.cells is not None and options.cells > 1:
+            raise OptionError(
+                f"the window of {source.name!r} counts rows, so all of them must come to one cell; "
+                f"leave Options(cells={options.cells}) out, or use a window of time"
+            )
+        stream = inputs[source.table].stream
+        if stream is not None and stream.is_mirrored:
+            raise OptionError(
+                f"the window of {source.name!r} counts rows, but mirrors may deliver a row twice; use "
+                "a window of time"
+            )
+    return with_windows(query, windows, tables), windows
 
 
 def state_folder(options: Options, block: str) -> str:
@@ -93,7 +150,8 @@ def saved(given: Input, spark: SparkSession, options: Options) -> Input:
 
 def _plan_file(plan: BlockPlan) -> PlanFile:
     text = ", ".join(f"{source.table} {source.name}" for source in plan.query.sources)
-    return PlanFile(fingerprint(plan.query), f"a join of {text}", asdict(plan.cells))
+    others = [plan.windows] if plan.windows else []
+    return PlanFile(fingerprint(plan.query, *others), f"a join of {text}", asdict(plan.cells))
 
 
 def stream_dataframe(
@@ -111,7 +169,9 @@ def stream_dataframe(
         given = plan.inputs[name]
         if not given.is_streaming:
             continue
-        pack = make_pack(number, plan.cells.deliveries[name], plan.cells)
+        window = plan.windows.get(name)
+        time = window.column if isinstance(window, TimeWindow) else None
+        pack = make_pack(number, plan.cells.deliveries[name], plan.cells, time)
         if given.stream is None:
             packed.append(plan.columns(name, spark).mapInArrow(pack, PACKED))
             continue
@@ -138,6 +198,7 @@ def stream_dataframe(
         {n: plan.reading(n) for n in order if not plan.inputs[n].is_streaming},
         tuple(scans),
         keys,
+        plan.windows,
     )
     task = StreamTask(
         plan.name,

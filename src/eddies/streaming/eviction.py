@@ -26,15 +26,15 @@ from eddies.core.progress import Progress
 from eddies.streaming.log import EpochLog, OpenSegment, Segment
 from eddies.streaming.positions import Arrived, Content, Positions
 from eddies.streaming.sieve import Contents, WindowSieve
+from eddies.streaming.times import marked_time
 from eddies.streaming.watermark import Moment, Seen
 from eddies.streaming.windows import RowWindow
 
 if TYPE_CHECKING:
     from eddies.streaming.cell import CellSpec
 
-__all__ = ["LATEST", "Eviction"]
+__all__ = ["Eviction"]
 
-LATEST = b"latest"  # in the metadata of a batch without rows: a time that has been seen elsewhere
 _LEAST_SHARE = 0.25  # of a relation's rows that must be dead before it forgets them
 
 
@@ -101,8 +101,8 @@ class Eviction:
     def _entered(self, arrived: Arrived, content: Content, seen: dict[str, Seen]) -> Arrived:
         """The rows of a streaming relation that go to the eddy; the others are counted."""
         name, n_rows = arrived.name, arrived.batch.num_rows
-        metadata = arrived.batch.schema.metadata or {}
-        latest = int(metadata[LATEST]) if LATEST in metadata else arrived.last
+        told = marked_time(arrived.batch)
+        latest = arrived.last if told is None else told
         content.add(name, arrived.batch.nbytes, arrived.last)
         arrived = self._positions.without_late(arrived, content)
         seen[name] = seen[name].arrived(n_rows, n_rows - arrived.batch.num_rows, latest)

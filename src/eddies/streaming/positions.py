@@ -16,8 +16,9 @@ import pyarrow as pa
 from eddies.core.expr import Column
 from eddies.core.query import Query
 from eddies.streaming.log import OpenSegment
+from eddies.streaming.times import Times, times_of
 from eddies.streaming.watermark import Moment
-from eddies.streaming.windows import RowWindow, Times, TimeWindow, Window, times_of
+from eddies.streaming.windows import RowWindow, TimeWindow, Window
 
 __all__ = ["Arrived", "Content", "Positions"]
 

@@ -32,10 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddies.core.expr import Call, Cast, Column, Expr, Literal
 from eddies.core.functions.signature import is_timestamp
@@ -46,18 +43,15 @@ from eddies.errors import OptionError
 __all__ = [
     "RowWindow",
     "TimeWindow",
-    "Times",
     "Window",
     "WindowedTable",
     "check_names",
     "choose_windows",
     "relation_windows",
-    "times_of",
     "with_windows",
 ]
 
 _MICROS_PER_DAY = 86_400_000_000
-Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,21 +283,3 @@ def _is_after(time: Column, other: Column, length: int, types: Mapping[str, pa.D
 
 def _wide(column: Column, type_: pa.DataType) -> Expr:
     return column if type_ == pa.int64() else Cast(column, pa.int64())
-
-
-# Times of rows
-
-
-def times_of(array: pa.Array) -> tuple[Times, npt.NDArray[np.bool_] | None]:
-    """The times of rows as numbers in the unit of their type, and which are not NULL (None: all)."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
-    elif pa.types.is_date(array.type):
-        array = array.cast(pa.date32()).cast(pa.int32())
-    valid = None
-    if array.null_count:
-        valid = np.asarray(array.is_valid())
-        array = pc.fill_null(array.cast(pa.int64()), 0)
-    return np.asarray(array.cast(pa.int64())), valid
