@@ -160,11 +160,13 @@ class EpochLog:
     # Writing
 
     def write(self, epoch: int, blobs: Sequence[Blob]) -> None:
-        """Make `blobs` the segment of `epoch`, whatever was there."""
+        """Make `blobs` the segment of `epoch`, whatever was there. They come from several tasks, in any
+        order; relations end behind their rows.
+        """
         earlier = self.segments(epoch)
         # The base may be written after the first epoch's segment: it counts as being there.
         previous = earlier[-1].last if earlier else min(BASE, epoch - 1)
-        checked = [(relation, payload, _check(payload)) for relation, payload in blobs]
+        checked = sorted(_checked(blobs), key=lambda blob: blob[1].size == 0)
         self._write(Segment(epoch, epoch, 0), previous, checked, _content(checked))
 
     def write_base(self, blobs: Iterable[Blob]) -> None:
