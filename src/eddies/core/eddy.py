@@ -151,6 +151,7 @@ class Eddy:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[None], int] = {}  # to numbers of routers
         self._stop = threading.Event()  # asks the threads of the pool to leave their work
+        self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
         self._is_finished = False
@@ -575,6 +576,10 @@ class Eddy:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
                 continue
+            first = waiting[0]
+            if not self._is_prepared and isinstance(first, _Unbuilt):
+                self._is_prepared = True
+                self.mode.before_last(first.relation)
             if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in waiting):
                 self._spread()
                 return True

@@ -19,6 +19,7 @@ from eddies.errors import SourceError
 __all__ = ["MAX_ROWS", "Block", "RowStore"]
 
 MAX_ROWS = 2**31 - 2  # row ids are int32, and row + 1 must be one too
+_PIECE_ROWS = 1 << 17
 
 
 class Block:
@@ -94,12 +95,16 @@ class RowStore:
     def keep_only(self, rows: npt.NDArray[np.int32]) -> None:
         """Keep these rows, in this order; their ids are now their positions among them.
 
-        Done a column at a time, so that only one is there twice.
+        Done a column at a time, so that only one is there twice, and in pieces, because the text of all
+        rows may be more than one Arrow array can hold.
         """
+        pieces = [rows[i : i + _PIECE_ROWS] for i in range(0, max(1, len(rows)), _PIECE_ROWS)]
         for name, column in self._columns.items():
-            taken = column.take(rows)
+            first, *others = [column_of(column.take(piece)) for piece in pieces]
             column.release()
-            self._columns[name] = column_of(taken)
+            for other in others:
+                first.append(other, rows.shape[0])
+            self._columns[name] = first
         self.memo = {number: answers[rows] for number, answers in self._memos()}
         self.n_rows = rows.shape[0]
         self._n_offered = self.n_rows

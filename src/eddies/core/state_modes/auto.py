@@ -148,6 +148,9 @@ class AutoMode(StateMode):
         self._ended[relation] = True
         self._stairs_mode.end(relation)
 
+    def before_last(self, relation: int) -> None:
+        self._now.before_last(relation)
+
     def at_safe_point(self) -> None:
         if self._now is self._stairs_mode:
             self._stairs_mode.at_safe_point()

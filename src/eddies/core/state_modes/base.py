@@ -63,6 +63,12 @@ class StateMode(Protocol):
         """Whether more rows should not be stored before state has been rearranged."""
         return False
 
+    def before_last(self, relation: int) -> None:
+        """All relations but this one are complete, it is not stored, and nothing is in flight: state
+        may be prepared for rows that only probe.
+        """
+        return
+
     def abandon(self) -> None:
         """The eddy has failed or was closed: leave nothing outside this process behind."""
         return

@@ -13,6 +13,7 @@ from eddies.core.module import Module, Step
 from eddies.core.modules.exists import Ask
 from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate
+from eddies.core.reduction import reduce_stems
 from eddies.core.route import RouteTable
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
@@ -98,6 +99,11 @@ class StemsMode(StateMode):
 
     def end(self, relation: int) -> None:
         pass
+
+    def before_last(self, relation: int) -> None:
+        driver = self._graph.relations[relation].roles[0]
+        for other, rows in reduce_stems(self._graph, self._stems, driver).items():
+            self._stems[other].keep_only(rows)
 
     def at_safe_point(self) -> None:
         pass

@@ -1,0 +1,146 @@
+"""Dead ends, removed before the last relation drives: semi-joins among what is stored.
+
+In a chain of many-to-many joins whose far end matches nothing, every order that starts at the near end
+multiplies rows for nothing. When only one relation is still to come, all others are complete, and it can
+be told which of their rows lead on: seen from the last relation the query is a tree, and a row that has
+no partner in one of its branches is in no result. Working from the leaves to the root leaves rows that
+all lead to a leaf (Yannakakis' first pass); then no probe multiplies rows that die later, except where
+filters or cycles, of which this knows nothing, reject them.
+
+That costs a look-up a stored row and branch, so it is done only where rows may multiply: where the
+fan-outs along a branch, known from the indexes that the probes need anyway, come to `_MULTIPLIES` or
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eddies.core.batch import Ids
+from eddies.core.graph import Graph
+from eddies.core.modules.stem import SteM
+from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.keys import key_words
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["reduce_stems"]
+
+_MULTIPLIES = 64.0
+_WORTH_REMOVING = 0.1  # share of a SteM's rows
+_CHUNK_ROWS = 1 << 16
+
+
+@dataclass(slots=True)
+class _Node:
+    """A source in the tree: `keys` are pairs (column of the parent, own column)."""
+
+    source: int
+    keys: tuple[tuple[str, str], ...] = ()
+    children: list[_Node] = field(default_factory=list)
+    fan_out: float = 1.0
+
+
+def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int) -> dict[int, Ids]:
+    """The rows to keep, by relation, if only source `driver` is still to come; relations that keep all,
+    or nearly all, are left out. Nothing at all if rows do not multiply on the way.
+    """
+    root = _tree(graph, driver)
+    if all(not child.children for child in root.children):
+        return {}  # a star: the driver's rows meet every dead end at once
+    scratch = Scratch(_CHUNK_ROWS)
+    for child in root.children:
+        _measure(graph, stems, child, scratch)
+    if max(_growth(child) for child in root.children) < _MULTIPLIES:
+        return {}
+    kept: dict[int, Ids] = {}
+    for child in root.children:
+        _reduce(graph, stems, child, kept, scratch)
+    return kept
+
+
+def _tree(graph: Graph, driver: int) -> _Node:
+    """All sources that equalities connect with the driver, each below the nearest one."""
+    root = _Node(driver)
+    seen, level = 1 << driver | graph.asked, [root]
+    while level:
+        following: list[_Node] = []
+        for parent in level:
+            found: dict[int, list[tuple[str, str]]] = {}
+            for key_class in graph.classes:
+                column = key_class.column_by_source.get(parent.source)
+                for source, own in key_class.column_by_source.items():
+                    if column is not None and not seen >> source & 1:
+                        found.setdefault(source, []).append((column, own))
+            for source, keys in found.items():
+                seen |= 1 << source
+                node = _Node(source, tuple(sorted(keys, key=lambda pair: pair[1])))
+                parent.children.append(node)
+                following.append(node)
+        level = following
+    return root
+
+
+def _index(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -> HashIndex:
+    """The index by which a node is found from its parent."""
+    role = graph.roles[node.source]
+    index = stems[role.relation].hash_index(tuple(own for _, own in node.keys), role.flag)
+    index.catch_up(scratch)
+    return index
+
+
+def _measure(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -> None:
+    index = _index(graph, stems, node, scratch)
+    node.fan_out = index.n_entered / max(1, index.n_keys)
+    for child in node.children:
+        _measure(graph, stems, child, scratch)
+
+
+def _growth(node: _Node) -> float:
+    """By how much rows multiply at most from here to a leaf."""
+    return node.fan_out * max((_growth(child) for child in node.children), default=1.0)
+
+
+def _reduce(
+    graph: Graph, stems: Sequence[SteM], node: _Node, kept: dict[int, Ids], scratch: Scratch
+) -> None:
+    for child in node.children:
+        _reduce(graph, stems, child, kept, scratch)
+    relation = graph.roles[node.source].relation
+    if not node.children or len(graph.relations[relation].roles) > 1:
+        return
+    store = stems[relation].store
+    alive = np.ones(store.n_rows, dtype=np.bool_)
+    for child in node.children:
+        index = _index(graph, stems, child, scratch)
+        child_kept = _mask(stems, graph.roles[child.source].relation, kept)
+        columns = [(store.column(name), None) for name in _in_order(index, child)]
+        for start in range(0, store.n_rows, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, store.n_rows)
+            words, valid = key_words(columns, start, stop)
+            has_partner = index.has(words, child_kept, scratch)
+            if valid is not None:
+                has_partner &= valid.astype(np.bool_)
+            alive[start:stop] &= has_partner
+    n_dead = store.n_rows - int(np.count_nonzero(alive))
+    if n_dead > _WORTH_REMOVING * store.n_rows:
+        kept[relation] = np.flatnonzero(alive).astype(np.int32)
+
+
+def _in_order(index: HashIndex, child: _Node) -> list[str]:
+    """The parent's columns in the order of the index, which may have fewer than the node."""
+    by_own = {own: column for column, own in child.keys}
+    return [by_own[own] for own in index.columns]
+
+
+def _mask(
+    stems: Sequence[SteM], relation: int, kept: Mapping[int, Ids]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    """Which rows of a relation are still wanted; None: all."""
+    if relation not in kept:
+        return None
+    mask = np.zeros(stems[relation].store.n_rows, dtype=np.bool_)
+    mask[kept[relation]] = True
+    return mask
