@@ -1,8 +1,8 @@
 """Dead ends, removed before the last relation drives: semi-joins among what is stored.
 
 In a chain of many-to-many joins whose far end matches nothing, every order that starts at the near end
-multiplies rows for nothing. When only one relation is still to come, all others are complete, and it can
-be told which of their rows lead on: seen from the last relation the query is a tree, and a row that has
+multiplies rows for nothing. When only one relation is still to come, all others are complete, and it
+can be told which of their rows lead on: seen from the last relation the query is a tree, and a row that has
 no partner in one of its branches is in no result. Working from the leaves to the root leaves rows that
 all lead to a leaf (Yannakakis' first pass); then no probe multiplies rows that die later, except where
 filters or cycles, of which this knows nothing, reject them.
@@ -14,12 +14,11 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from eddies.core.batch import Ids
 from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
 from eddies.core.state.hash_index import HashIndex
@@ -43,22 +42,21 @@ class _Node:
     fan_out: float = 1.0
 
 
-def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int) -> dict[int, Ids]:
-    """The rows to keep, by relation, if only source `driver` is still to come; relations that keep all,
-    or nearly all, are left out. Nothing at all if rows do not multiply on the way.
+def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int) -> None:
+    """Remove dead ends from the SteMs if only source `driver` is still to come and rows may multiply.
+
+    Row ids change: only when nobody holds any. SteMs with few dead ends keep them.
     """
     root = _tree(graph, driver)
     if all(not child.children for child in root.children):
-        return {}  # a star: the driver's rows meet every dead end at once
+        return  # a star: the driver's rows meet every dead end at once
     scratch = Scratch(_CHUNK_ROWS)
     for child in root.children:
         _measure(graph, stems, child, scratch)
     if max(_growth(child) for child in root.children) < _MULTIPLIES:
-        return {}
-    kept: dict[int, Ids] = {}
+        return
     for child in root.children:
-        _reduce(graph, stems, child, kept, scratch)
-    return kept
+        _reduce(graph, stems, child, scratch)
 
 
 def _tree(graph: Graph, driver: int) -> _Node:
@@ -103,11 +101,9 @@ def _growth(node: _Node) -> float:
     return node.fan_out * max((_growth(child) for child in node.children), default=1.0)
 
 
-def _reduce(
-    graph: Graph, stems: Sequence[SteM], node: _Node, kept: dict[int, Ids], scratch: Scratch
-) -> None:
+def _reduce(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -> None:
     for child in node.children:
-        _reduce(graph, stems, child, kept, scratch)
+        _reduce(graph, stems, child, scratch)
     relation = graph.roles[node.source].relation
     if not node.children or len(graph.relations[relation].roles) > 1:
         return
@@ -115,32 +111,20 @@ def _reduce(
     alive = np.ones(store.n_rows, dtype=np.bool_)
     for child in node.children:
         index = _index(graph, stems, child, scratch)
-        child_kept = _mask(stems, graph.roles[child.source].relation, kept)
         columns = [(store.column(name), None) for name in _in_order(index, child)]
         for start in range(0, store.n_rows, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, store.n_rows)
             words, valid = key_words(columns, start, stop)
-            has_partner = index.has(words, child_kept, scratch)
+            has_partner = index.has(words, scratch)
             if valid is not None:
                 has_partner &= valid.astype(np.bool_)
             alive[start:stop] &= has_partner
     n_dead = store.n_rows - int(np.count_nonzero(alive))
     if n_dead > _WORTH_REMOVING * store.n_rows:
-        kept[relation] = np.flatnonzero(alive).astype(np.int32)
+        stems[relation].keep_only(np.flatnonzero(alive).astype(np.int32))
 
 
 def _in_order(index: HashIndex, child: _Node) -> list[str]:
     """The parent's columns in the order of the index, which may have fewer than the node."""
     by_own = {own: column for column, own in child.keys}
     return [by_own[own] for own in index.columns]
-
-
-def _mask(
-    stems: Sequence[SteM], relation: int, kept: Mapping[int, Ids]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    """Which rows of a relation are still wanted; None: all."""
-    if relation not in kept:
-        return None
-    mask = np.zeros(stems[relation].store.n_rows, dtype=np.bool_)
-    mask[kept[relation]] = True
-    return mask

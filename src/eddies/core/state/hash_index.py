@@ -177,26 +177,14 @@ class HashIndex:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)
 
-    def has(
-        self, words: Words, rows: npt.NDArray[np.bool_] | None, scratch: Scratch
-    ) -> npt.NDArray[np.bool_]:
-        """Which words have a row here, or, if `rows` says which rows count, one that counts. Words that
-        are hashes may be said to have one that differs.
-        """
+    def has(self, words: Words, scratch: Scratch) -> npt.NDArray[np.bool_]:
+        """Which words have a row here. Words that are hashes may be said to have one that differs."""
         scratch.reserve(words.shape[0])
+        positions = scratch.positions
+        found = probe(words, self._table, scratch.homes, scratch.leftovers, positions, scratch.rows)
         answer = np.zeros(words.shape[0], dtype=np.bool_)
-        positions, links = scratch.positions, scratch.rows
-        found = probe(words, self._table, scratch.homes, scratch.leftovers, positions, links)
-        if rows is None:
-            answer[positions[:found]] = True
-            return answer
-        found, pending = self._follow(found, 0, scratch)
-        while True:
-            counts = rows[links[:found]]
-            answer[positions[:found][counts]] = True
-            if pending is None:
-                return answer
-            found, pending = self.resume(pending, scratch)
+        answer[positions[:found]] = True
+        return answer
 
     def _words_at_hand(self) -> Words | None:
         """The words of all rows, if the store holds them as they are."""

@@ -101,9 +101,7 @@ class StemsMode(StateMode):
         pass
 
     def before_last(self, relation: int) -> None:
-        driver = self._graph.relations[relation].roles[0]
-        for other, rows in reduce_stems(self._graph, self._stems, driver).items():
-            self._stems[other].keep_only(rows)
+        reduce_stems(self._graph, self._stems, self._graph.relations[relation].roles[0])
 
     def at_safe_point(self) -> None:
         pass
