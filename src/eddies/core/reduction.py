@@ -1,11 +1,11 @@
 """Dead ends, removed before the last relation drives: semi-joins among what is stored.
 
-In a chain of many-to-many joins whose far end matches nothing, every order that starts at the near end
-multiplies rows for nothing. When only one relation is still to come, all others are complete, and it
-can be told which of their rows lead on: seen from the last relation the query is a tree, and a row that has
-no partner in one of its branches is in no result. Working from the leaves to the root leaves rows that
-all lead to a leaf (Yannakakis' first pass); then no probe multiplies rows that die later, except where
-filters or cycles, of which this knows nothing, reject them.
+In a chain of many-to-many joins whose far end matches nothing, every order that starts at the near
+end multiplies rows for nothing. When only one relation is still to come, all others are complete, and
+it can be told which of their rows lead on: seen from the last relation the query is a tree, and a row
+that has no partner in one of its branches is in no result. Working from the leaves to the root leaves
+rows that all lead to a leaf (Yannakakis' first pass); then no probe multiplies rows that die later,
+except where filters or cycles, of which this knows nothing, reject them.
 
 That costs a look-up a stored row and branch, so it is done only where rows may multiply: where the
 fan-outs along a branch, known from the indexes that the probes need anyway, come to `_MULTIPLIES` or
