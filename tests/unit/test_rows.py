@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from eddies.core.state import rows as rows_module
 from eddies.core.state.rows import Block, RowStore
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
@@ -64,3 +66,24 @@ def test_room_is_made_at_once_for_all_rows_of_a_relation_without_selections() ->
         store.append(Block.from_arrow({"x": array}, 10))
     assert store.column("x")._vector._lent.nbytes >= 800_000  # type: ignore[attr-defined]
     assert store.n_bytes == 30 * 8
+
+
+@pytest.mark.parametrize("piece_rows", [2, 3, 100])
+def test_rows_that_are_kept_keep_their_order(
+    piece_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "_PIECE_ROWS", piece_rows)
+    store = RowStore("t", SCHEMA)
+    for start in (0, 5):
+        store.append(
+            block(*[(None if i == 3 else i, f"text {i}") for i in range(start, start + 5)])
+        )
+    store.keep_only(np.array([1, 3, 4, 6, 7, 9], np.int32))
+    assert store.n_rows == 6
+    store.append(block((10, None)))
+    assert store.column("x").take(None).to_pylist() == [1, None, 4, 6, 7, 9, 10]
+    expected = ["text 1", "text 3", "text 4", "text 6", "text 7", "text 9", None]
+    assert store.column("s").take(None).to_pylist() == expected
+    store.keep_only(np.empty(0, np.int32))
+    store.append(block((11, "again")))
+    assert store.column("s").take(None).to_pylist() == ["again"]

@@ -10,11 +10,11 @@ import pytest
 
 from eddies.core.constraints import legal_moves
 from eddies.core.eddy import Eddy
-from eddies.core.expr import Column
+from eddies.core.expr import Call, Column
 from eddies.core.graph import make_graph
 from eddies.core.lineage import Signature
 from eddies.core.options import Options
-from eddies.core.query import Equality, Output, Query, Source
+from eddies.core.query import Equality, Output, Query, Selection, Source, UserFunction
 from eddies.core.window import GivenWindow
 from eddies.errors import OptionError, StateError
 from eddies.streaming.watermark import Moment, Seen
@@ -213,6 +213,40 @@ def test_windows_without_keys_are_bands_over_the_times_themselves() -> None:
     bands = [band for predicate in graph.filters for band in predicate.bands]
     assert {(band.target, band.column) for band in bands} == {(0, "day"), (1, "day")}
     assert {band.shift for band in bands if band.target == 0} == {0, 5}
+
+
+def test_evicted_rows_are_not_found_and_answers_stay_with_their_rows() -> None:
+    """What an expensive predicate said of a row is remembered by row id, and these change."""
+    asked: list[int] = []
+
+    def is_even(value: int) -> bool:
+        asked.append(value)
+        return value % 2 == 0
+
+    schema = pa.schema([("k", pa.int64())])
+    query = Query(
+        (Source("a", "t", schema), Source("b", "u", schema)),
+        selections=(Selection(Call("is_even", (Column("a", "k"),)), expensive=True),),
+        equalities=(Equality(Column("a", "k"), Column("b", "k"), pa.int64()),),
+        output=(Output("k", Column("b", "k"), pa.int64()),),
+        functions=(UserFunction("is_even", is_even, pa.bool_()),),
+    )
+    eddy = Eddy(query, Options(state="stems"))
+
+    def found(table: str, *keys: int) -> list[int]:
+        eddy.push(table, pa.record_batch({"k": pa.array(keys, pa.int64())}))
+        return sorted(key for rows in eddy.settle() for key in rows["k"].to_pylist())
+
+    assert found("t", *range(10)) == []
+    assert found("u", *range(10)) == [0, 2, 4, 6, 8]
+    assert eddy.evict("t", "k", 1, least=0.5) == 0
+    assert eddy.evict("t", "k", 4, least=0.5) == 5
+    assert found("u", *range(10)) == [6, 8]
+    assert found("t", 4, 5) == [4, 4]
+    assert eddy.progress().sources[0].n_stored == 7
+    assert len(asked) <= 12, "rows that stay are not asked about again"
+    assert eddy.evict("t", "k", 100) == 7
+    assert found("u", 6) == []
 
 
 WINDOWS = {"t": TimeWindow("at", 10, 2), "u": TimeWindow("at", 10), "r": RowWindow(3)}
