@@ -119,5 +119,9 @@ def test_windows_that_make_no_sense(spark: SparkSession, tmp_path: Path) -> None
         plan({"items": "10 minutes"}, unmarked)
     with pytest.raises(OptionError, match="'i' counts rows, so all of them must come to one cell"):
         plan({"items": "100 rows"}, cells=2)
+    options = eddies.Options(checkpoint=str(tmp_path / "state"), window={"o": "1 hour"})
+    told = eddies.explain(QUERY, inputs, options=options)
+    assert "window over at" in told
+    assert "no window: nothing is forgotten before it has ended" in told
     with pytest.raises(OptionError, match="for streaming queries, and no table of this one"):
         plan({"items": ("sold_at", "10 minutes")}, tables)

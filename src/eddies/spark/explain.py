@@ -73,8 +73,20 @@ def _cells(block: BlockPlan) -> str:
         rows = "rows unknown" if size.n_rows is None else f"{size.n_rows:,} rows"
         label = block.inputs[name].label
         last = ", streams by last and is not stored" if name == cells.last else ""
-        lines.append(f"  {name}: {label}, {rows}, {cells.deliveries[name].describe()}{last}")
+        window = _window(block, name)
+        lines.append(
+            f"  {name}: {label}, {rows}, {cells.deliveries[name].describe()}{last}{window}"
+        )
     return "\n".join(lines)
+
+
+def _window(block: BlockPlan, name: str) -> str:
+    """What is said of the window of a relation, where some have windows."""
+    if name in block.windows:
+        return f", {block.windows[name].describe()}"
+    if block.windows and block.inputs[name].is_streaming:
+        return ", no window: nothing is forgotten before it has ended"
+    return ""
 
 
 def trace_tables(folder: str | Path) -> str:

@@ -65,12 +65,20 @@ class TimeWindow:
     length: int
     delay: int = 0
 
+    def describe(self) -> str:
+        """For people."""
+        return f"window over {self.column}"
+
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
     """The last `n_rows` rows are kept from one epoch to the next."""
 
     n_rows: int
+
+    def describe(self) -> str:
+        """For people."""
+        return f"window of {self.n_rows:,} rows"
 
 
 Window = TimeWindow | RowWindow
