@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import eddies
 from eddies.errors import OptionError, SourceError, StateError, UnsupportedError
@@ -31,7 +32,7 @@ def file_stream(spark: SparkSession, table: pa.Table, folder: Path, n_files: int
     rows = -(-table.num_rows // n_files)
     for i in range(n_files):
         parquet.write_table(table.slice(i * rows, rows), folder / f"{i}.parquet")
-    schema = spark.createDataFrame(table.slice(0, 0)).schema
+    schema = from_arrow_schema(table.schema)
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
