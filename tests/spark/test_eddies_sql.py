@@ -297,3 +297,26 @@ def test_a_killed_executor_changes_nothing(spark: SparkSession, tmp_path: Path) 
                 return
 
     check_exact_after(kill, spark, tmp_path, 2)
+
+
+@pytest.mark.parametrize("asked", ["none", "one", "with NULL"])
+def test_cells_that_get_no_row_of_what_they_ask(spark: SparkSession, asked: str) -> None:
+    keys = {"none": [], "one": [3], "with NULL": [3, None]}[asked]
+    tables = {
+        "a": pa.table({"k": pa.array([*range(20), None], pa.int64()), "x": list(range(21))}),
+        "c": pa.table({"k": pa.array([*range(20), None], pa.int64())}),
+        "b": pa.table({"k": pa.array(keys, pa.int64())}),
+    }
+    for name, table in tables.items():
+        spark.createDataFrame(table).createOrReplaceTempView(name)
+    inputs = dict(tables) | {"b": spark.createDataFrame(tables["b"])}
+    for condition in (
+        "NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k)",
+        "EXISTS (SELECT 1 FROM b WHERE b.k = a.k)",
+        "a.k NOT IN (SELECT k FROM b)",
+        "a.k IN (SELECT k FROM b)",
+    ):
+        text = f"SELECT a.x FROM a, c WHERE a.k = c.k AND {condition}"
+        for cells in (None, 3):
+            found = eddies.sql(text, inputs, spark=spark, options=eddies.Options(cells=cells))
+            assert_same_bag(found.toArrow(), spark.sql(text).toArrow(), (text, cells))

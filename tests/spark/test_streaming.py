@@ -41,11 +41,14 @@ def start(frame: DataFrame, out: Path, checkpoint: Path) -> StreamingQuery:
     return writer.trigger(availableNow=True).start(str(out))
 
 
-def keepers() -> list[int]:
-    """Processes that keep cells."""
-    command = ["pgrep", "-f", "eddies.streaming.keeper"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
+def keepers(query: StreamingQuery) -> list[int]:
+    """Processes that keep cells of a query, and of no other."""
+    found = []
+    for place in places_of(str(query.id)):
+        command = ["pgrep", "-f", f"eddies.streaming.keeper {place.path} "]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        found += [int(line) for line in listed.stdout.split()]
+    return found
 
 
 def test_streams_and_static_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -90,10 +93,9 @@ def test_it_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None
     checkpoint = tmp_path / "checkpoint"
     options = eddies.Options(checkpoint=str(checkpoint))
     streams = {n: file_stream(spark, h[0], tmp_path / n, 2) for n, h in halves.items()}
-    assert start(
-        eddies.sql(STREAM_QUERY, streams, options=options), tmp_path / "out", checkpoint
-    ).awaitTermination(120)
-    for process in keepers():
+    first = start(eddies.sql(STREAM_QUERY, streams, options=options), tmp_path / "out", checkpoint)
+    assert first.awaitTermination(120)
+    for process in keepers(first):
         os.kill(process, signal.SIGKILL)
     for name, (_, late) in halves.items():
         parquet.write_table(late, tmp_path / name / "late.parquet")

@@ -555,3 +555,19 @@ def test_describe_shows_blocks_and_what_runs_above() -> None:
     assert "equality t.k = v.k as int" in text
     assert "selection v.z > 1" in text
     assert "because: DISTINCT runs above" in text
+
+
+@pytest.mark.parametrize(
+    "item", ["explode(array(u.k))", "count(*)", "try_sum(u.k)", "max(u.k) OVER ()"]
+)
+def test_exists_of_what_is_not_a_row_for_a_row_is_not_asked(item: str) -> None:
+    text = f"SELECT t.x FROM t, v WHERE t.k = v.k AND EXISTS (SELECT {item} FROM u WHERE u.k = t.k)"
+    planned = plan(text, SCHEMAS, host="spark", may_ask=True, direct=list(SCHEMAS))
+    assert all(not block.query.exists for block in planned.blocks)
+
+
+def test_one_table_is_asked_only_where_tasks_read() -> None:
+    text = "SELECT t.x FROM t WHERE EXISTS (SELECT * FROM u WHERE u.k = t.k)"
+    (block,) = plan(text, SCHEMAS, host="spark", may_ask=True, direct=list(SCHEMAS)).blocks
+    assert block.query.exists
+    assert plan(text, SCHEMAS, host="spark", may_ask=True).blocks == ()

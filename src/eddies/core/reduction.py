@@ -91,7 +91,7 @@ def _index(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -
 
 def _measure(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -> None:
     index = _index(graph, stems, node, scratch)
-    node.fan_out = index.n_entered / max(1, index.n_keys)
+    node.fan_out = max(1.0, index.n_entered / max(1, index.n_keys))
     for child in node.children:
         _measure(graph, stems, child, scratch)
 

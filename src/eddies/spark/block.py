@@ -16,7 +16,7 @@ from eddies.core.output import result_schema
 from eddies.core.query import Query
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
-from eddies.spark.exchange import PACKED, make_pack
+from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
 from eddies.spark.inputs import Input, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
 from eddies.spark.task import EddyTask
@@ -90,6 +90,8 @@ class BlockPlan:
             blobs = self.columns(name, spark).mapInArrow(pack, PACKED)
             packed = blobs if packed is None else packed.unionAll(blobs)
         assert packed is not None, "fed by blobs means that something is exchanged"
+        if self.graph.asked:  # a cell has work even if no row of what it asks comes to it
+            packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*CELL_MARKS))
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
 
     def columns(self, name: str, spark: SparkSession) -> DataFrame:

@@ -24,9 +24,10 @@ from eddies.spark.cells import CellPlan, Delivery
 from eddies.spark.reading import coordinates_of
 from eddies.streaming.times import latest_mark, times_of
 
-__all__ = ["Blobs", "PACKED", "Pack", "make_pack"]
+__all__ = ["Blobs", "CELL_MARKS", "PACKED", "Pack", "make_pack"]
 
 PACKED = "cell int, relation int, payload binary"
+CELL_MARKS = ("CAST(id AS int) AS cell", "-1 AS relation", "CAST('' AS binary) AS payload")
 _PACKED_SCHEMA = pa.schema(
     [("cell", pa.int32()), ("relation", pa.int32()), ("payload", pa.binary())]
 )
@@ -151,6 +152,8 @@ class Blobs:
                 zip(numbers.to_pylist(), members.to_pylist(), strict=True)
             ):
                 blobs = cells.setdefault(cell, cls(relations))
+                if relation < 0:
+                    continue  # a mark: the cell has work, whether rows come to it or not
                 name = relations[relation]
                 blobs._blobs.setdefault(name, []).append(payloads[i].as_buffer())
         yield from cells.items()

@@ -159,7 +159,7 @@ def plan_inputs(
 def _may_ask(options: Options) -> bool:
     """Whether eddies with these options can ask sources for matches."""
     in_stems = options.state in ("auto", "stems") and options.stem == "hash"
-    return in_stems and options.memory is None and not options.partial
+    return in_stems and options.memory is None and not options.partial and not options.order
 
 
 def _schema_of(spark: SparkSession, text: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -102,6 +102,14 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.
         "spark.python.daemon.module": "eddies.spark.daemon",
+        # Every epoch of a streaming query writes two small files into its checkpoint. Without native
+        # Hadoop libraries, Spark's usual way starts `chmod` and `ls` processes for each, several
+        # times; this one renames, too. Local files have Hadoop's checksums already.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         # What this process can import, its workers can: modules beside a script or a test too.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_added_import_folders()),
     }

@@ -69,6 +69,12 @@ def _without_items(select: exp.Expr, sought: exp.Expr | None) -> exp.Expr:
         return select
     select = select.copy()
     select.set("distinct", None)
-    if sought is None and not select.find(exp.AggFunc):
+    if sought is None and all(_is_row_by_row(item) for item in select.expressions):
         select.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
     return select
+
+
+def _is_row_by_row(item: exp.Expr) -> bool:
+    """Whether an item gives one value for each row, whatever it is: a column, a star, a constant."""
+    value = item.unalias()
+    return isinstance(value, exp.Column | exp.Star | exp.Literal | exp.Null | exp.Boolean)

@@ -20,7 +20,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
-from eddies.core.query import Aggregation, Output, Query, UserFunction
+from eddies.core.query import MAX_SOURCES, Aggregation, Output, Query, UserFunction
 from eddies.sql.aggregate import aggregation_of
 from eddies.sql.ask import Question, question_of
 from eddies.sql.block import Draft, Member
@@ -290,8 +290,10 @@ class _Splitter:
         for condition in group.conjuncts:
             question = question_of(condition, self._function_names)
             member = self._member(Leaf(question.item)) if question is not None else None
-            if question is None or member is None:
+            if question is None or member is None or len(members) + len(found) >= MAX_SOURCES:
                 continue
+            if len(members) < MIN_SOURCES and not {members[0].table, member.table} <= self._direct:
+                continue  # nothing to decide, and rows would come from Spark and go back there
             trial = Draft("", members, self._functions, False, self._in_utc, [member])
             if self._asks(trial, condition, {id(condition): (condition, question, member)}):
                 found[id(condition)] = (condition, question, member)

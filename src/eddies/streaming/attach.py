@@ -116,13 +116,21 @@ def _start(place: Place, request: Request) -> Connection:
         )
     _started.append(process)
     until_s = time.monotonic() + _START_S
-    while time.monotonic() < until_s and process.poll() is None:
+    while time.monotonic() < until_s:
+        ended = process.poll()
         try:
             return Client(place.socket, "AF_UNIX")
         except (FileNotFoundError, ConnectionRefusedError):
-            time.sleep(_GLANCE_S)
+            if ended is None:
+                time.sleep(_GLANCE_S)
+            elif ended > 0:
+                raise StateError(
+                    f"the process that should keep cell {request.number} ended: {place.said()}"
+                ) from None
+            else:
+                raise ConnectionResetError("the keeper was killed, or has left") from None
     process.kill()
     raise StateError(
-        f"the process that should keep cell {request.number} did not start within {_START_S:.0f} s: "
-        f"{place.said() or 'it printed nothing'}"
+        f"the process that should keep cell {request.number} did not start within {_START_S:.0f} s; "
+        "the host has too much to do"
     )

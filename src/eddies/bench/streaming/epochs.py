@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any  # what JSON has
 
 from pyspark.sql import SparkSession
@@ -60,7 +62,6 @@ class EpochRun:
     epochs: tuple[Epoch, ...]
     n_read: int
     n_stored: int
-    n_bytes: int
     found: Answer
     right: Answer
 
@@ -76,7 +77,6 @@ def run_epochs(
     rows_per_s: float | None,
     n_rows: int,
     on_look: Callable[[str], None] = lambda text: None,
-    options: Options | None = None,
 ) -> EpochRun:
     """Join four sources of `n_rows` each, which arrive at `rows_per_s` each (None: as fast as they are
     read), until they end or `seconds` are over.
@@ -87,7 +87,10 @@ def run_epochs(
         sources[name] = (
             source if rows_per_s is None else eddies.read.simulated(source, rows_per_s=rows_per_s)
         )
-    with eddies.online(QUERY, sources, spark=spark, options=options) as query:
+    with (
+        tempfile.TemporaryDirectory(prefix="eddies-bench-streaming-") as folder,
+        eddies.online(QUERY, sources, spark=spark, options=Options(checkpoint=folder)) as query,
+    ):
         (running,) = spark.streams.active
         found = Answer(0, 0)
         began_s = looked_s = time.monotonic()
@@ -101,15 +104,9 @@ def run_epochs(
                 query.stop()
         epochs = epochs_of(running)
         progress = query.progress()
-        n_read = {source.name: source.n_arrived for source in progress.sources}
-        return EpochRun(
-            epochs,
-            sum(n_read.values()),
-            sum(source.n_stored for source in progress.sources),
-            sum(source.n_bytes for source in progress.sources),
-            found,
-            expected(n_read),
-        )
+        n_read = committed_rows(Path(folder))
+        n_stored = sum(source.n_stored for source in progress.sources)
+        return EpochRun(epochs, sum(n_read.values()), n_stored, found, expected(n_read))
 
 
 def _said(seconds: float, running: StreamingQuery, found: Answer) -> str:
@@ -121,6 +118,18 @@ def _said(seconds: float, running: StreamingQuery, found: Answer) -> str:
         f"{seconds:.0f} s, epoch {last['batchId']} took {took_s:.2f} s for "
         f"{last['numInputRows']:,} blobs, {found.n_rows:,} results"
     )
+
+
+def committed_rows(checkpoint: Path) -> dict[str, int]:
+    """How many rows of every source were read in epochs that were committed."""
+    epoch = max(
+        int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()
+    )
+    n_rows: dict[str, int] = {}
+    for line in (checkpoint / "offsets" / str(epoch)).read_text().splitlines():
+        if line.startswith("{") and "streams" in (told := json.loads(line)):
+            n_rows |= {name: offset["rows"] for name, offset in told["streams"].items()}
+    return n_rows
 
 
 def epochs_of(query: StreamingQuery) -> tuple[Epoch, ...]:

@@ -141,7 +141,6 @@ class _Bench:
             "epochs": len(run.epochs),
             "rows read": run.n_read,
             "rows stored at the end": run.n_stored,
-            "bytes stored at the end": run.n_bytes,
             "results": run.found.n_rows,
             "median epoch s": middle,
             "median epoch s first minute": first,

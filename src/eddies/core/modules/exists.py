@@ -7,6 +7,8 @@ the source are there before anybody asks, so there are no stamps: every stored r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,8 +17,10 @@ from eddies.core.evaluate import keep
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Outcome
-from eddies.core.modules.stem import KeyPart, Probe, SteM
+from eddies.core.modules.stem import KeyPart, Probe, SteM, key_side
 from eddies.core.route import Route
+from eddies.core.state.hash_index import HashIndex, PendingChains
+from eddies.core.state.keys import is_exact, key_words
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["Ask"]
@@ -37,6 +41,8 @@ class Ask(Probe):
         self._filters = list(plan.filters)
         self._bands = []
         self._plan = plan
+        self._is_empty: bool | None = None  # of a source that is complete; None: nobody has looked
+        self._has_null = False
         self._hit: npt.NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
@@ -52,6 +58,36 @@ class Ask(Probe):
                 kept &= self._known(batch)
         passed = batch.kept(self._to, kept)
         return (passed if passed.n_rows else None), None
+
+    def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
+        """One match is enough; where equal words say so, nobody looks for a second."""
+        stored = [self._stem.store.column(name) for name in index.columns]
+        if self._filters or len(index.columns) < len(self._parts) or not is_exact(stored):
+            return super()._look_up(batch, index, scratch)
+        by_column = {part.column: part for part in self._parts}
+        words, valid = key_words(key_side(batch, [by_column[name] for name in index.columns]))
+        self._hit |= index.has(words, scratch)
+        if valid is not None:
+            self._hit &= valid != 0
+        return None, None
+
+    def _resumed(
+        self,
+        batch: RoutedBatch,
+        pending: PendingChains | None,
+        chosen: Ids | None,
+        index: HashIndex,
+        scratch: Scratch,
+    ) -> Iterator[RoutedBatch]:
+        while pending is not None:
+            rows = pending.positions if chosen is None else chosen[pending.positions]
+            sought = ~self._hit[rows]
+            if not sought.any():
+                return
+            pending = PendingChains(pending.positions[sought], pending.links[sought])
+            found, pending = index.resume(pending, scratch)
+            self._matched(batch, found, chosen, index, scratch)
+        yield from ()
 
     def _limit(self, batch: RoutedBatch) -> int:
         return self._stem.store.n_rows
@@ -73,16 +109,17 @@ class Ask(Probe):
 
     def _decided(self, batch: RoutedBatch) -> npt.NDArray[np.bool_] | None:
         """The answer for all rows, where the source alone decides: it is empty, or has a NULL."""
-        store, n = self._stem.store, self._stem.store.n_rows
-        wanted = np.ones(n, dtype=np.bool_)
-        if self._flag is not None:
-            wanted = store.column(self._flag).words(None, 0, n) != 0
-        if not wanted.any():
-            return np.ones(batch.n_rows, dtype=np.bool_)
-        valid = store.column(self._parts[0].column).valid(None, 0, n)
-        if valid is not None and (wanted & (valid == 0)).any():
-            return np.zeros(batch.n_rows, dtype=np.bool_)
-        return None
+        if self._is_empty is None:
+            store, n = self._stem.store, self._stem.store.n_rows
+            wanted = np.ones(n, dtype=np.bool_)
+            if self._flag is not None:
+                wanted = store.column(self._flag).words(None, 0, n) != 0
+            valid = store.column(self._parts[0].column).valid(None, 0, n)
+            self._is_empty = not wanted.any()
+            self._has_null = valid is not None and bool((wanted & (valid == 0)).any())
+        if not (self._is_empty or self._has_null):
+            return None
+        return np.full(batch.n_rows, self._is_empty, dtype=np.bool_)
 
     def _known(self, batch: RoutedBatch) -> npt.NDArray[np.bool_]:
         """Which rows of the batch have a value to look for."""

@@ -39,7 +39,7 @@ from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.sorted_index import Bounds, Positions, SortedIndex, Values, sort_values
 
-__all__ = ["KeyPart", "Probe", "SteM", "key_parts"]
+__all__ = ["KeyPart", "Probe", "SteM", "key_parts", "key_side"]
 
 MAX_INDEXES = 4  # hash indexes a role may have before probes make do with fewer key columns
 
@@ -177,7 +177,7 @@ class Probe:
 
     def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
         by_column = {part.column: part for part in self._parts}
-        side = _side(batch, [by_column[column] for column in index.columns])
+        side = key_side(batch, [by_column[column] for column in index.columns])
         words, valid = key_words(side)
         chosen: Ids | None = None
         if valid is not None and not valid.all():
@@ -226,7 +226,7 @@ class Probe:
             stored = [self._stem.store.column(part.column) for part in check]
             if partial:
                 found = _drop_nulls(batch, check, stored, positions, rows, found)
-            found = verify_keys(positions, rows, found, _side(batch, check), stored)
+            found = verify_keys(positions, rows, found, key_side(batch, check), stored)
         return self._checked(batch, positions[:found], rows[:found])
 
     def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
@@ -303,7 +303,8 @@ def _usable_bands(graph: Graph, signature: Signature, target: int) -> list[Band]
     return max(by_column.values(), key=lambda bands: len({band.is_lower for band in bands}))
 
 
-def _side(batch: RoutedBatch, parts: list[KeyPart]) -> KeySide:
+def key_side(batch: RoutedBatch, parts: list[KeyPart]) -> KeySide:
+    """The columns of `batch` that are compared with `parts`."""
     places, ids = batch.origin.places, batch.ids
     return [(places[part.source].column(part.probe), ids[part.source]) for part in parts]
 
@@ -318,7 +319,7 @@ def _drop_nulls(
 ) -> int:
     """Drop matches with a NULL in a key column that the index did not cover."""
     keep_mask = np.ones(n, dtype=np.bool_)
-    for (column, ids), target in zip(_side(batch, parts), stored, strict=True):
+    for (column, ids), target in zip(key_side(batch, parts), stored, strict=True):
         mask = column.valid(ids)
         if mask is not None:
             keep_mask &= mask[positions[:n]] != 0

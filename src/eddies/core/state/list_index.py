@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.hash_index import HashIndex, PendingChains
@@ -48,6 +49,9 @@ class ListIndex(HashIndex):
         self._rows = np.concatenate([self._rows, rows])
         self.n_rows = last
         return last - first
+
+    def has(self, words: Words, scratch: Scratch) -> npt.NDArray[np.bool_]:
+        return np.isin(words, self._words) if self.is_list else super().has(words, scratch)
 
     def _listed(self, first: int, last: int) -> tuple[Words, Ids]:
         columns = [self._store.column(name) for name in self.columns]

@@ -60,6 +60,8 @@ def make_access_mode(
             f"state={options.state!r} with access methods: only SteMs take rows from several "
             "access methods; use state='stems' or 'auto'"
         )
+    if graph.asked:
+        raise OptionError("EXISTS and IN inside the eddy do not go together with access methods")
     known = [relation.name for relation in graph.relations]
     for name in access:
         if name not in known:
