@@ -210,13 +210,14 @@ def test_online_gives_results_as_they_come(spark: SparkSession, tmp_path: Path) 
 def test_online_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     tables = stream_tables(1000)
     options = eddies.Options(checkpoint=str(tmp_path / "checkpoint"))
-    slow = eddies.read.simulated(tables["items"], rows_per_s=800)
-    inputs = dict(tables) | {"items": slow}
+    stalled = eddies.read.simulated(tables["items"], stall_after=900)
+    inputs = dict(tables) | {"items": stalled}
     first = eddies.online(STREAM_QUERY, inputs, spark=spark, options=options)
     assert next(iter(first)).num_rows
     first.stop()
     with pytest.raises(SourceError, match="stopped"):
         first.result()
+    inputs |= {"items": eddies.read.simulated(tables["items"])}
     second = eddies.online(STREAM_QUERY, inputs, spark=spark, options=options)
     assert_same_bag(second.result(), expected_answer(tables), "resumed")
 
