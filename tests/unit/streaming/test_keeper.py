@@ -143,6 +143,27 @@ def test_a_killed_keeper_is_replaced(host: Host) -> None:
     assert host.run(1, spark.pid) == 9
 
 
+def test_a_keeper_killed_while_it_starts_is_replaced(host: Host) -> None:
+    spark = host.guardian()
+    killed: list[int] = []
+
+    def kill_two() -> None:
+        while len(killed) < 2:
+            for process in keepers(host.place):
+                if process not in killed:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+
+    thread = threading.Thread(target=kill_two, daemon=True)
+    thread.start()
+    write(host, 0)
+    host.run(0, spark.pid)
+    thread.join(WAIT_S)
+    assert len(killed) == 2
+    write(host, 1)
+    assert host.run(1, spark.pid) == 9
+
+
 def test_a_keeper_killed_in_the_middle_is_replaced(host: Host) -> None:
     spark = host.guardian()
     write(host, 0, 2000)
