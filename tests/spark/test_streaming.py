@@ -189,7 +189,7 @@ def test_a_checkpoint_is_needed(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_online_gives_results_as_they_come(spark: SparkSession, tmp_path: Path) -> None:
     tables = stream_tables(2000)
-    slow = eddies.read.simulated(tables["items"], rows_per_s=1500)
+    slow = eddies.read.simulated(tables["items"], rows_per_s=600)
     with eddies.online(STREAM_QUERY, dict(tables) | {"items": slow}, spark=spark) as query:
         moments = []
         n_rows = 0
