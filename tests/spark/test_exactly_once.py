@@ -8,6 +8,7 @@ the bag of results is that of DuckDB, and no process or file is left over.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -96,10 +97,13 @@ class Run:
             raise AssertionError(f"the driver ended with {code}:\n{log.read_text()[-6000:]}")
 
     def last_committed(self) -> int:
-        """The last epoch, -1 before the first."""
+        """The last epoch, -1 before the first. The driver must be alive."""
         self.check()
         if any(self.temporary.glob("*.spill/*")):
             self.has_spilled = True
+        return self.last_committed_file()
+
+    def last_committed_file(self) -> int:
         commits = self.settings.checkpoint / "commits"
         found = os.listdir(commits) if commits.exists() else []
         return max((int(name) for name in found if name.isdigit()), default=-1)
@@ -128,6 +132,8 @@ class Run:
             found = self.marked.of_kind(kind)
             is_killed = bool(found) and kill(self.rng.choice(found))
         self.kills[kind] += 1
+        said = f"kill {self.kills.total()}: a {kind}, after epoch {self.last_committed_file()}"
+        logging.getLogger(__name__).info(said)
         if kind in ("driver", "gateway"):
             self.start_again()
 
