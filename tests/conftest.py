@@ -14,17 +14,12 @@ if TYPE_CHECKING:
 _TESTS = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in `spark/` runs on one worker: a JVM per worker would fight for the cores."""
-    for item in items:
-        if item.path.is_relative_to(_TESTS / "spark") or "spark" in getattr(
-            item, "fixturenames", ()
-        ):
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        if item.path.is_relative_to(_TESTS / "claims"):
-            item.add_marker(pytest.mark.slow)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Everything that needs Spark is marked, so that it can be run by itself: a JVM uses all cores."""
+    if item.path.is_relative_to(_TESTS / "spark") or "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
+    if item.path.is_relative_to(_TESTS / "claims"):
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
