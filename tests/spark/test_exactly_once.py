@@ -60,6 +60,7 @@ class Run:
     n_starts: int = 0
     kills: Counter[Kind] = field(default_factory=Counter)
     has_spilled: bool = False
+    quiet_until_s: float = 0.0
 
     # Files that arrive
 
@@ -124,7 +125,11 @@ class Run:
 
         def there() -> list[int]:
             self.check()
-            return self.marked.of_kind(kind)
+            found = self.marked.of_kind(kind)
+            if not found and time.monotonic() > self.quiet_until_s:
+                self.arrive(1)  # workers and keepers are started for tasks
+                self.quiet_until_s = time.monotonic() + 5
+            return found
 
         is_killed = False
         while not is_killed:
@@ -209,7 +214,7 @@ def attack(
     settings = DriverSettings(on.master, str(folder), n_bytes // 10 if spills else None)
     for name in tables:
         (settings.inputs / name).mkdir(parents=True)
-    arrivals = cut(tables, (FILES_A_KILL + 1) * len(kinds) + 8, rng)
+    arrivals = cut(tables, (FILES_A_KILL + 2) * len(kinds) + 8, rng)
     run = Run(settings, environment, rng, arrivals, Marked(on.mark))
     try:
         _attack(run, kinds)

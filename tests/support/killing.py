@@ -53,15 +53,15 @@ class Marked:
 
     def processes(self) -> dict[int, tuple[Kind, Process]]:
         """Those that do something for the query. Python workers are forked from a daemon, and look like
-        it in everything but their parent.
+        it in everything but their parent, which for a daemon is Java.
         """
         found = [process for process in map(self._read, _numbers()) if process is not None]
-        daemons = {process.number for process in found if process.kind == "daemon"}
+        java = {process.number for process in found if process.kind in ("executor", "gateway")}
         kinds: dict[int, tuple[Kind, Process]] = {}
         for process in found:
             kind = process.kind
             if kind is not None:
-                is_worker = kind == "daemon" and process.parent in daemons
+                is_worker = kind == "daemon" and process.parent not in java
                 kinds[process.number] = ("worker" if is_worker else kind, process)
         return kinds
 
