@@ -34,6 +34,7 @@ from tests.support.stream_driver import DriverSettings
 from tests.support.stream_tables import expected_answer, stream_tables
 
 pytestmark = [
+    pytest.mark.slow,  # minutes of kills on all cores
     pytest.mark.skipif(SPARK_VARIABLE in os.environ, reason="it has a Spark of its own"),
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes as Linux shows them"),
 ]
