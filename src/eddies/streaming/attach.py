@@ -41,7 +41,8 @@ def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
         n_held, passed_on = 0, False
         try:
             with contextlib.closing(_connect(place, request)) as connection:
-                connection.send(request)
+                with _reaching():
+                    connection.send(request)
                 for rows in _received(connection):
                     if not passed_on:
                         held.append(rows)
@@ -55,7 +56,7 @@ def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
                         yield rows
             yield from held
             return
-        except (EOFError, ConnectionError) as error:
+        except _Gone as error:
             if passed_on or attempt == _ATTEMPTS - 1:
                 raise StateError(
                     f"the process that keeps cell {request.number} has gone in epoch "
@@ -63,10 +64,27 @@ def run_epoch(block: str, request: Request) -> Iterator[pa.RecordBatch]:
                 ) from error
 
 
+class _Gone(Exception):
+    """The keeper has died or left: what an error *of* the keeper, which it sends, never is."""
+
+
+@contextlib.contextmanager
+def _reaching() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError) as error:  # a plain OSError where a message ends too soon
+        raise _Gone from error
+
+
 def _received(connection: Connection) -> Iterator[pa.RecordBatch]:
-    while message := connection.recv_bytes():
+    while True:
+        with _reaching():
+            message = connection.recv_bytes()
+        if not message:
+            break
         yield from pa.ipc.open_stream(message)
-    last: Done | Failed = connection.recv()
+    with _reaching():
+        last: Done | Failed = connection.recv()
     if isinstance(last, Failed):
         last.error.add_note(f"in the keeper of the cell:\n{last.trace}")
         raise last.error
@@ -128,7 +146,7 @@ def _start(place: Place, request: Request) -> Connection:
                     f"the process that should keep cell {request.number} ended: {place.said()}"
                 ) from None
             else:
-                raise ConnectionResetError("the keeper was killed, or has left") from None
+                raise _Gone("the keeper was killed, or has left") from None
     process.kill()
     raise StateError(
         f"the process that should keep cell {request.number} did not start within {_START_S:.0f} s; "
