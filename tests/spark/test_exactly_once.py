@@ -26,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark.sql import SparkSession
 
 from tests.support.bag import assert_same_bag
 from tests.support.clusters import SPARK_VARIABLE, cluster
@@ -34,7 +35,6 @@ from tests.support.stream_driver import DriverSettings
 from tests.support.stream_tables import expected_answer, stream_tables
 
 pytestmark = [
-    pytest.mark.slow,  # minutes of kills on all cores
     pytest.mark.skipif(SPARK_VARIABLE in os.environ, reason="it has a Spark of its own"),
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes as Linux shows them"),
 ]
@@ -161,10 +161,12 @@ class Field:
     master: str
     mark: str
     temporary: Path
+    reader: SparkSession
 
 
 @contextmanager
-def field_of(n_workers: int, n_cores: int) -> Iterator[Field]:
+def field_of(reader: SparkSession, n_workers: int, n_cores: int) -> Iterator[Field]:
+    """`reader` was started before anything was marked, so it is never killed."""
     mark = uuid.uuid4().hex
     # With a short name, for the names of sockets must be short.
     temporary = Path(tempfile.mkdtemp(prefix="eddies-test-"))
@@ -172,21 +174,21 @@ def field_of(n_workers: int, n_cores: int) -> Iterator[Field]:
         patch.setenv(MARK_VARIABLE, mark)
         patch.setenv("TMPDIR", str(temporary))
         with cluster(n_workers, n_cores) as master:
-            yield Field(master, mark, temporary)
+            yield Field(master, mark, temporary, reader)
     shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[Field]:
+def small(spark: SparkSession) -> Iterator[Field]:
     """One executor, with all that a few kills need."""
-    with field_of(1, 2) as found:
+    with field_of(spark, 1, 2) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def large() -> Iterator[Field]:
+def large(spark: SparkSession) -> Iterator[Field]:
     """Two executors, so that cells move between them and find each other's shuffled rows gone."""
-    with field_of(2, 1) as found:
+    with field_of(spark, 2, 1) as found:
         yield found
 
 
@@ -225,7 +227,7 @@ def attack(
         if run.driver is not None:
             run.driver.wait(GONE_S)
     run.marked.wait_until_gone(GONE_S, "no process is left over")
-    found = read_sink(settings.out)
+    found = read_sink(on.reader, settings.out)
     assert_same_bag(found, expected_answer(tables), f"seed {seed}, killed: {dict(run.kills)}")
     assert run.kills.total() == len(kinds)
     assert not spills or run.has_spilled
@@ -255,11 +257,8 @@ def _attack(run: Run, kinds: list[Kind]) -> None:
     assert run.driver.wait(GONE_S) == 0
 
 
-def read_sink(out: Path) -> pa.Table:
+def read_sink(spark: SparkSession, out: Path) -> pa.Table:
     """What Spark's own list of files says is there: others were left by tasks that were killed."""
-    import eddies
-
-    spark = eddies.session()
     return spark.read.parquet(str(out)).toArrow()
 
 

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import eddies
-from eddies.errors import OptionError, SourceError, StateError, UnsupportedError
+from eddies.errors import OptionError, PlanError, SourceError, StateError, UnsupportedError
 from eddies.streaming.place import places_of
 from tests.support.bag import assert_same_bag
 from tests.support.stream_tables import STREAM_QUERY, expected_answer, stream_tables
@@ -257,6 +257,18 @@ def test_a_mirror_takes_over(spark: SparkSession) -> None:
     with eddies.online(STREAM_QUERY, inputs, spark=spark) as query:
         expected = expected_answer(tables | {"items": doubled})
         assert_same_bag(query.result(), expected, "a mirror took over")
+
+
+def test_a_mirror_takes_over_where_spark_reads_alone(spark: SparkSession) -> None:
+    rows = pa.table({"k": pa.array(range(500), pa.int64()), "t": ["a"] * 500})
+    other = rows.take(pa.array(range(499, -1, -1)))
+    text = "SELECT t.k, t.t FROM t"
+    broken = eddies.read.simulated(rows, fail_after=200)
+    with pytest.raises(PlanError, match=r"'t' has mirrors.*declare the key"):
+        eddies.online(text, {"t": broken.mirror(eddies.read.arrow(other))}, spark=spark)
+    mirrored = broken.mirror(eddies.read.arrow(other)).keyed("k")
+    with eddies.online(text, {"t": mirrored}, spark=spark) as query:
+        assert_same_bag(query.result(), rows, "each row once")
 
 
 def test_a_stalled_source_does_not_stop_the_others(spark: SparkSession) -> None:

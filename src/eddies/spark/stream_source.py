@@ -70,7 +70,8 @@ _PACKED_SCHEMA = pa.schema(
 class Feed:
     """A relation that streams: `columns` of `stream`, packed for `n_cells` cells by `pack`.
 
-    `mirrors` are the numbers under which rows of its second mirror and the following are packed.
+    `mirrors` are the numbers under which rows of its second mirror and the following are packed; none:
+    all under `relation`.
     """
 
     relation: int
@@ -103,9 +104,16 @@ def rows_frame(
     pack = Pack(0, (), None, (0,))
     feed = Feed(0, name, stream, tuple(stream.schema.names), pack, 1)
     most = rows_per_epoch or DEFAULT_ROWS_PER_EPOCH
-    return stream_frame(spark, [feed], rows_per_epoch=most).mapInArrow(
-        _unpacked, from_arrow_schema(stream.schema)
-    )
+    packed = stream_frame(spark, [feed], rows_per_epoch=most)
+    rows = packed.mapInArrow(_unpacked, from_arrow_schema(stream.schema))
+    if not stream.is_mirrored:
+        return rows
+    if not stream.key:  # rows that are there twice cannot be told from those delivered again
+        raise PlanError(
+            f"{name!r} has mirrors and is read by Spark alone here; declare the key of its rows with "
+            "keyed(...), so that what the next mirror delivers again can be dropped"
+        )
+    return rows.dropDuplicates(list(stream.key))
 
 
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -217,8 +225,9 @@ class _Packing:
         """The rows of a part, packed. Read as a whole first, so that it can be read again."""
         from eddies.sources.streams.patient import STREAM_PATIENCE
 
-        number = self.relations[getattr(part, "mirror", 0)]
-        pack = replace(self.pack, relation=number)
+        pack = self.pack
+        if len(self.relations) > 1:
+            pack = replace(pack, relation=self.relations[getattr(part, "mirror", 0)])
         if part.is_patient:
             yield from pack(part.read(self.columns))
             return
