@@ -265,7 +265,10 @@ def read_sink(spark: SparkSession, out: Path) -> pa.Table:
 SHORT: list[Kind] = ["worker", "keeper", "executor", "driver", "worker"]
 
 
-@pytest.mark.parametrize("spills", [False, True], ids=["in memory", "on disk"])
+@pytest.mark.parametrize(
+    "spills",
+    [pytest.param(False, marks=pytest.mark.slow, id="in memory"), pytest.param(True, id="on disk")],
+)
 def test_a_few_kills(spills: bool, tmp_path: Path, small: Field) -> None:
     attack(tmp_path, small, SHORT, seed=1 + spills, n_orders=4000, spills=spills)
 

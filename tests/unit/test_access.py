@@ -105,18 +105,28 @@ def test_eots_cover_keys_once_they_are_answered():
 class Manual:
     """Look-ups that are answered when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_at_hand: bool = False) -> None:
+        self.keeps_at_hand = keeps_at_hand
         self.started: list[LookupRequest] = []
         self.ready: list[LookupReply] = []
 
     def start(self, request: LookupRequest) -> None:
         self.started.append(request)
 
+    def began_ns(self, request: LookupRequest) -> int | None:
+        is_at_hand = self.keeps_at_hand and request in self.started[request.index.concurrency :]
+        return None if is_at_hand else request.issued_ns
+
+    def recall(self, relation: str, index: IndexAccess) -> list[int]:
+        waiting = [request for request in self.started if self.began_ns(request) is None]
+        self.started = [request for request in self.started if request not in waiting]
+        return [request.number for request in waiting]
+
     def replies(self) -> list[LookupReply]:
         ready, self.ready = self.ready, []
         return ready
 
-    def abandon(self, number: int) -> None:
+    def abandon(self, request: LookupRequest) -> None:
         pass
 
     def next_reply_ns(self) -> int | None:
@@ -152,6 +162,24 @@ def test_limits_are_full_while_keys_wait():
     made.pump([False])
     assert len(manual.started) == 4
     assert queue.n_waiting == 2
+
+
+def test_calls_at_hand_come_back_when_one_fails():
+    """An index that works well is given calls ahead; after a failure they wait with the rest."""
+    made, queue, manual, _ = dispatcher(index("a", concurrency=2), n_keys=9)
+    manual.keeps_at_hand = True
+    made.pump([False])
+    assert len(manual.started) == 2, "nothing ahead before it has answered"
+    first = manual.started.pop(0)
+    manual.ready.append(LookupReply(first.number, nothing(None)))
+    assert len(list(made.answers([False]))) == 1
+    made.pump([False])
+    assert len(manual.started) == 4, "two under way, two at hand"
+    manual.ready.append(LookupReply(manual.started[0].number, None, "down"))
+    assert list(made.answers([False])) == []
+    assert [request.number for request in manual.started] == [2, 3]
+    assert queue.n_waiting == 9 - 1 - 1, "all but the one answered and the one under way"
+    assert queue.indexes[0].n_out == made.n_calls == 1
 
 
 def test_a_failed_call_is_repeated_after_pauses_that_double():

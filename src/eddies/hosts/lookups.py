@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pyarrow as pa
 
+from eddies.core.access.method import IndexAccess
 from eddies.core.access.requests import LookupReply, LookupRequest
 from eddies.core.clock import Clock
 
@@ -39,26 +42,49 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
+@dataclass(slots=True)
+class _Lane:
+    """The calls of one index: how many are under way, and those at hand."""
+
+    n_busy: int = 0
+    at_hand: deque[LookupRequest] = field(default_factory=deque)
+
+
 class ThreadLookups:
     """Daemon threads that call look-ups, as many as there are calls at once.
+
+    A thread whose call has returned begins the next call at hand of the same index without waiting for
+    the eddy, which may be at work meanwhile: so an index is as busy as it allows to be.
 
     A call that was abandoned keeps its thread until it returns, and nobody waits for that: a look-up
     that hangs for ever does not keep the process alive.
     """
+
+    keeps_at_hand: ClassVar[bool] = True
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._requests: queue.SimpleQueue[LookupRequest | None] = queue.SimpleQueue()
         self._has_reply = threading.Condition()
         self._replies: list[LookupReply] = []
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._at_hand: set[int] = set()
+        self._began_ns: dict[int, int] = {}  # of calls under way that nobody has abandoned
         self._n_threads = 0
-        self._n_busy = 0  # requests started and not replied to
+        self._n_busy = 0  # threads that have something to do
         self._is_poked = False
         self._is_closed = False
 
     def start(self, request: LookupRequest) -> None:
-        """Give the request to a free thread, a new one if there is none."""
+        """Give the request to a free thread, a new one if there is none, unless its index is busy."""
         with self._has_reply:
+            lane = self._lane(request)
+            if lane.n_busy >= request.index.concurrency:
+                lane.at_hand.append(request)
+                self._at_hand.add(request.number)
+                return
+            lane.n_busy += 1
+            self._began_ns[request.number] = self._clock.now_ns()
             self._n_busy += 1
             needs_thread = self._n_busy > self._n_threads
         if needs_thread:
@@ -67,15 +93,55 @@ class ThreadLookups:
             threading.Thread(target=self._work, name=name, daemon=True).start()
         self._requests.put(request)
 
+    def _lane(self, request: LookupRequest) -> _Lane:
+        return self._lanes.setdefault((request.relation, request.index.name), _Lane())
+
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
-            reply = _answer(request)
-            with self._has_reply:
-                self._n_busy -= 1
-                if self._is_closed:
-                    return
-                self._replies.append(reply)
-                self._has_reply.notify()
+            following: LookupRequest | None = request
+            while following is not None:
+                reply = _answer(following)
+                with self._has_reply:
+                    following = self._next(following, reply)
+            if self._is_closed:
+                return
+
+    def _next(self, request: LookupRequest, reply: LookupReply) -> LookupRequest | None:
+        """Hand over a reply; the call that its thread makes next, if there is one at hand."""
+        if self._is_closed:
+            return None
+        began_ns = self._began_ns.pop(request.number, None)
+        if began_ns is None:  # abandoned: its place is taken
+            self._n_busy -= 1
+            return None
+        self._replies.append(replace(reply, began_ns=began_ns))
+        self._has_reply.notify()
+        lane = self._lane(request)
+        if lane.at_hand and not reply.error:
+            following = lane.at_hand.popleft()
+            self._began_ns[following.number] = self._clock.now_ns()
+            self._at_hand.discard(following.number)
+            return following
+        lane.n_busy -= 1
+        self._n_busy -= 1
+        return None
+
+    def began_ns(self, request: LookupRequest) -> int | None:
+        """When a thread took it; one whose reply is there counts as begun."""
+        if request.number in self._at_hand:
+            return None
+        return self._began_ns.get(request.number, request.issued_ns)
+
+    def recall(self, relation: str, index: IndexAccess) -> list[int]:
+        """Take back what no thread has begun."""
+        with self._has_reply:
+            lane = self._lanes.get((relation, index.name))
+            if lane is None:
+                return []
+            numbers = [request.number for request in lane.at_hand]
+            lane.at_hand.clear()
+            self._at_hand.difference_update(numbers)
+            return numbers
 
     def replies(self) -> list[LookupReply]:
         """What threads have brought."""
@@ -91,8 +157,11 @@ class ThreadLookups:
             self._is_poked = True
             self._has_reply.notify()
 
-    def abandon(self, number: int) -> None:
-        """Its thread goes on alone; the reply will be ignored."""
+    def abandon(self, request: LookupRequest) -> None:
+        """Its thread goes on alone, its place is free; the reply will be ignored."""
+        with self._has_reply:
+            if self._began_ns.pop(request.number, None) is not None:
+                self._lane(request).n_busy -= 1
 
     def next_reply_ns(self) -> int | None:
         """Nobody knows."""
@@ -131,6 +200,8 @@ class Fate:
 class VirtualLookups:
     """Look-ups on a virtual clock: `fate` says how long each takes and whether it fails."""
 
+    keeps_at_hand: ClassVar[bool] = False
+
     def __init__(self, clock: Clock, fate: Callable[[LookupRequest], Fate]) -> None:
         self._clock = clock
         self._fate = fate
@@ -143,6 +214,14 @@ class VirtualLookups:
             due_ns = self._clock.now_ns() + int(fate.after_s * 1e9)
             heapq.heappush(self._due, (due_ns, request.number, request, fate.error))
 
+    def began_ns(self, request: LookupRequest) -> int | None:
+        """At once."""
+        return request.issued_ns
+
+    def recall(self, relation: str, index: IndexAccess) -> list[int]:
+        """All have begun."""
+        return []
+
     def replies(self) -> list[LookupReply]:
         """Those whose moment has come."""
         found = []
@@ -151,9 +230,9 @@ class VirtualLookups:
             found.append(LookupReply(number, None, error) if error else _answer(request))
         return found
 
-    def abandon(self, number: int) -> None:
+    def abandon(self, request: LookupRequest) -> None:
         """Take it off the list."""
-        self._due = [entry for entry in self._due if entry[1] != number]
+        self._due = [entry for entry in self._due if entry[1] != request.number]
         heapq.heapify(self._due)
 
     def next_reply_ns(self) -> int | None:

@@ -167,8 +167,8 @@ class AccessSource(Reachable):
         if not self.scans:
             raise SourceError(
                 f"{self.label} has no scan: it can only be looked up by "
-                f"{' or '.join(str(list(index.bind)) for index in self.indexes)}, which this host "
-                "does not do; use eddies.hosts.local, or give the source a scan"
+                f"{' or '.join(str(list(index.bind)) for index in self.indexes)}, which needs a join "
+                "inside an eddy, in memory and without streams; give the source a scan"
             )
         return self.scans
 

@@ -10,11 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from eddies.core.access import Access
+from eddies.core.access.binding import plan_access
 from eddies.core.graph import Graph, Relation, make_graph
 from eddies.core.options import Options
 from eddies.core.output import result_schema
 from eddies.core.query import Query
+from eddies.sources.reachable import AccessSource, access_of
 from eddies.sources.wanted import wanted_of
+from eddies.spark.cell_access import CellAccess, access_methods, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
 from eddies.spark.inputs import Input, quoted, row_bytes
@@ -38,6 +42,7 @@ class BlockPlan:
     inputs: Mapping[str, Input]  # by relation
     pushdown: Mapping[str, str]  # by relation: a condition in Spark SQL for those read by Spark
     windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
+    access: Mapping[str, AccessSource] = field(default_factory=dict)  # relations with several ways
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -68,16 +73,20 @@ class BlockPlan:
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
+        access = {name: CellAccess.make(a, self.reading(name)) for name, a in self.access.items()}
+        direct = [name for name in self.order if name not in exchanged and name not in access]
         task = EddyTask(
             self.name,
             self.query,
             options,
             self.cells,
             self.order,
-            {name: self.reading(name) for name in self.order if name not in exchanged},
+            {name: self.reading(name) for name in direct},
             {name: size.n_rows for name, size in self.sizes.items() if size.n_rows is not None},
             fed,
             tuple(schema.names),
+            {relation.name: relation.read for relation in self.graph.relations},
+            access,
         )
         if fed == "rows":
             return self.columns(by_partitions[0], spark).mapInArrow(task, schema)
@@ -111,12 +120,13 @@ class BlockPlan:
         source = self.inputs[name].source
         assert source is not None, "direct delivery is of sources"
         columns, where = wanted_of(self.graph, relation)
+        splits = () if name in self.access else tuple(source.splits(where))
         delivery, shares = self.cells.deliveries[name], self.cells.shares
         return Reading(
             name,
             columns,
             where,
-            tuple(source.splits(where)),
+            splits,
             shares[0] if delivery.is_split else 1,
             tuple(HashFilter(h.column, shares[h.dimension], h.dimension) for h in delivery.hashed),
         )
@@ -132,7 +142,11 @@ def plan_block(
         from eddies.spark.stream_block import windowed
 
         query, windows = windowed(query, inputs, options)
-    by_table = {s.table: _size(query, s.table, inputs[s.table]) for s in query.sources}
+    is_streaming = any(inputs[s.table].is_streaming for s in query.sources)
+    ways = {} if is_streaming else _access(query, inputs, options)
+    by_table = {
+        s.table: _size(query, s.table, inputs[s.table], ways.get(s.table)) for s in query.sources
+    }
     separate = separate_roles(query, by_table)
     tables = {
         own.table: old.table for own, old in zip(separate.sources, query.sources, strict=True)
@@ -142,7 +156,6 @@ def plan_block(
     by_rows = [s.table for s in separate.sources if isinstance(windows.get(s.name), RowWindow)]
     cells = plan_cells(graph, sizes, n_slots, 1 if by_rows else options.cells)
     relations = {relation: inputs[table] for relation, table in tables.items()}
-    is_streaming = any(given.is_streaming for given in relations.values())
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
@@ -150,7 +163,13 @@ def plan_block(
     # Where rows are counted, all of them are.
     pushdown = {name: c for name, c in conditions.items() if c and name not in by_rows}
     by_relation = relation_windows(separate, windows)
-    plan = BlockPlan(block.name, separate, graph, cells, sizes, relations, pushdown, by_relation)
+    access = {relation: ways[table] for relation, table in tables.items() if table in ways}
+    if access:
+        methods = {name: access_of(source)[0] for name, source in access.items()}
+        plan_access(graph, [methods.get(r.name, Access()) for r in graph.relations])
+    plan = BlockPlan(
+        block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access
+    )
     if is_streaming:
         from eddies.spark.stream_block import stored_cells
 
@@ -178,7 +197,20 @@ def _fed_by_partitions(cells: CellPlan, relation: str, graph: Graph) -> CellPlan
     return replace(cells, shares=(1,) * len(cells.shares), deliveries=deliveries)
 
 
-def _size(query: Query, table: str, given: Input) -> RelationSize:
+def _access(query: Query, inputs: Mapping[str, Input], options: Options) -> dict[str, AccessSource]:
+    """Tables of the block with several ways to their rows, if eddies may use them."""
+    found = {s.table: access_methods(inputs[s.table].source) for s in query.sources}
+    if may_use_access(options) or any(a is not None and not a.scans for a in found.values()):
+        return {table: source for table, source in found.items() if source is not None}
+    return {}
+
+
+def _size(query: Query, table: str, given: Input, ways: AccessSource | None) -> RelationSize:
     columns = {name for s in query.sources if s.table == table for name in s.schema.names}
-    how = "exchange" if given.source is None else "direct"
-    return RelationSize(given.n_rows, row_bytes(given.schema, sorted(columns)), how)  # type: ignore[arg-type]
+    return RelationSize(
+        given.n_rows,
+        row_bytes(given.schema, sorted(columns)),
+        "exchange" if given.source is None else "direct",
+        is_divisible=ways is None,
+        is_scanned=ways is None or bool(ways.scans),
+    )

@@ -48,15 +48,23 @@ How = Literal["direct", "exchange", "partitions"]
 
 @dataclass(frozen=True, slots=True)
 class RelationSize:
-    """What is known of a relation before it is read. `n_rows` None: nobody knows."""
+    """What is known of a relation before it is read. `n_rows` None: nobody knows.
+
+    Not divisible are the rows of mirrors, whose order differs, and not scanned those that can only be
+    looked up.
+    """
 
     n_rows: int | None
     row_bytes: float
     how: Literal["direct", "exchange"]
+    is_divisible: bool = True
+    is_scanned: bool = True
 
     @property
     def rows(self) -> int:
-        return _UNKNOWN_ROWS if self.n_rows is None else self.n_rows
+        if self.n_rows is None:
+            return _UNKNOWN_ROWS if self.is_scanned else 0
+        return self.n_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +168,7 @@ def plan_cells(
     asked = {r.name for r in graph.relations if all(graph.asked >> role & 1 for role in r.roles)}
     joined = [name for name in names if name not in asked]
     largest = max(joined, key=lambda name: sizes[name].rows)
-    splittable = [name for name in joined if roles[name] == 1]
+    splittable = [name for name in joined if roles[name] == 1 and sizes[name].is_divisible]
     splittable.sort(key=lambda name: -sizes[name].rows)
     hashable = _hashable(graph)
     divisible = {number for name in joined for number in hashable[name]}

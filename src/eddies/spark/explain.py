@@ -72,12 +72,22 @@ def _cells(block: BlockPlan) -> str:
         size = block.sizes[name]
         rows = "rows unknown" if size.n_rows is None else f"{size.n_rows:,} rows"
         label = block.inputs[name].label
-        last = ", streams by last and is not stored" if name == cells.last else ""
-        window = _window(block, name)
-        lines.append(
-            f"  {name}: {label}, {rows}, {cells.deliveries[name].describe()}{last}{window}"
-        )
+        streams_by = name == cells.last and not block.access
+        last = ", streams by last and is not stored" if streams_by else ""
+        delivery = cells.deliveries[name].describe()
+        more = _ways(block, name) + _window(block, name)
+        lines.append(f"  {name}: {label}, {rows}, {delivery}{last}{more}")
     return "\n".join(lines)
+
+
+def _ways(block: BlockPlan, name: str) -> str:
+    """The access methods of a relation that has several."""
+    if name not in block.access:
+        return ""
+    source = block.access[name]
+    ways = [f"{n} scan{'s' * (n > 1)}" if (n := len(source.scans)) else "no scan"]
+    ways += [f"index {index.name!r}" for index in source.indexes]
+    return f", competing: {', '.join(ways)}"
 
 
 def _window(block: BlockPlan, name: str) -> str:

@@ -22,6 +22,7 @@ from eddies.core.options import Options
 from eddies.core.query import UserFunction
 from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
+from eddies.spark.cell_access import access_methods, may_use_access
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
@@ -143,7 +144,7 @@ def plan_inputs(
         host="spark",
         schema_of=schema_of,
         time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-        may_ask=_may_ask(options) and not is_streaming,
+        may_ask=_may_ask(options) and not is_streaming and not _has_access(inputs, options),
         direct=[name for name, given in inputs.items() if given.source is not None],
     )
     check_windows(options, is_streaming, planned.blocks)
@@ -160,6 +161,13 @@ def _may_ask(options: Options) -> bool:
     """Whether eddies with these options can ask sources for matches."""
     in_stems = options.state in ("auto", "stems") and options.stem == "hash"
     return in_stems and options.memory is None and not options.partial and not options.order
+
+
+def _has_access(inputs: Mapping[str, Input], options: Options) -> bool:
+    """Whether some table has access methods that compete, of which EXISTS inside the eddy knows
+    nothing.
+    """
+    return may_use_access(options) and any(access_methods(g.source) for g in inputs.values())
 
 
 def _schema_of(spark: SparkSession, text: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

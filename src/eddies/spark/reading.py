@@ -77,6 +77,10 @@ class Reading:
             if kept.num_rows:
                 yield kept
 
+    def kept(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
+        """The rows of a batch that belong to the cell; for those that come another way."""
+        return self._hashed(batch, coordinates, {}, None)
+
     def _split_rows(self, part: int) -> Iterator[pa.RecordBatch]:
         if self.row_share == 1:
             for split in self.splits:

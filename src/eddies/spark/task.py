@@ -7,6 +7,8 @@ A relation comes to the task in one of three ways (`eddies.spark.cells`): the ta
 (`reading`), it comes as packed blobs through an exchange (`exchange`), or it is what Spark feeds the
 task with, the partitions of a DataFrame.
 
+Where a relation has mirrors or indexes, the task reads all relations at once and asks (`cell_access`).
+
 If a relation ends without a single row that passes its selections, there is no result, and nothing
 more is read.
 """
@@ -14,7 +16,7 @@ more is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ import pyarrow as pa
 from eddies.core.eddy import Eddy
 from eddies.core.options import Options
 from eddies.core.query import Query
+from eddies.spark.cell_access import CellAccess, cell_run
 from eddies.spark.cells import CellPlan
 from eddies.spark.exchange import Blobs
 from eddies.spark.heavy_keys import heavy_keys
@@ -50,6 +53,8 @@ class EddyTask:
     expected_rows: Mapping[str, int]
     fed: str
     names: tuple[str, ...]  # of the columns that Spark gets
+    schemas: Mapping[str, pa.Schema]  # of what is read, by relation
+    access: Mapping[str, CellAccess] = field(default_factory=dict)  # relations with several ways
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in self._results(batches):
@@ -74,6 +79,9 @@ class EddyTask:
     ) -> Iterator[pa.RecordBatch]:
         trace = Trace.begin(self.options.trace_dir, self.block, cell)
         options = replace(self.options, seed=self.options.seed + cell)
+        if self.access:
+            yield from self._run_access(cell, options, coordinates, fed, trace)
+            return
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
         try:
             heavy = self._heavy()
@@ -92,6 +100,38 @@ class EddyTask:
             if trace is not None:
                 trace.end(eddy)
             eddy.close()
+
+    def _run_access(
+        self,
+        cell: int,
+        options: Options,
+        coordinates: tuple[int, ...],
+        fed: Mapping[str, Arrivals],
+        trace: Trace | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """All relations at once, each by whichever of its ways is fast."""
+        run = cell_run(
+            self.query,
+            options,
+            coordinates,
+            self.access,
+            self.readings,
+            fed,
+            self.schemas,
+            self.expected_rows,
+            trace,
+        )
+        try:
+            for rows in run:
+                if trace is not None:
+                    trace.see(run.eddy)
+                yield rows
+        except Exception as error:
+            error.add_note(f"in cell {cell} of {self.plan.n_cells} of {self.block}")
+            raise
+        finally:
+            if trace is not None:
+                trace.end(run.eddy)
 
     def _heavy(self) -> Heavy:
         """Heavy keys of the last relation, for dimensions that no exchanged relation is hashed on."""

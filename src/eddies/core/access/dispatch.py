@@ -33,6 +33,7 @@ from eddies.errors import SourceError
 
 __all__ = ["Answer", "Dispatcher", "KeyQueue"]
 
+_NEVER_NS = 1 << 62
 _OVERDUE = 5.0  # times the latency of a mirror after which a silent index is overdue
 
 
@@ -190,6 +191,8 @@ class Dispatcher:
                 queue.is_closed = True
                 queue.waiting.clear()
                 queue.n_waiting = 0
+                for state in queue.indexes:
+                    self._recall(queue, state)
         for number, call in list(self._calls.items()):
             if call.queue.relation == relation:
                 self._drop(number)
@@ -200,9 +203,9 @@ class Dispatcher:
         `has_scan[relation]`: whether rows of keys that nobody answers come by a scan.
         """
         now_ns = self._clock.now_ns()
-        for number, call in list(self._calls.items()):
-            if now_ns >= self._deadline_ns(call):
-                self.executor.abandon(number)
+        for call in list(self._calls.values()):
+            if now_ns >= self._deadline_ns(call) and call.request.number in self._calls:
+                self.executor.abandon(call.request)
                 self._fail(call, "", has_scan)
         for queue in self.queues:
             while queue.waiting and self._issue(queue, now_ns):
@@ -219,7 +222,8 @@ class Dispatcher:
                 continue
             self._drop(reply.number)
             now_ns = self._clock.now_ns()
-            elapsed_ns = now_ns - call.request.issued_ns
+            began_ns = call.request.issued_ns if reply.began_ns is None else reply.began_ns
+            elapsed_ns = now_ns - began_ns
             state = call.queue.indexes[call.index_number]
             state.answered(elapsed_ns)
             n_keys, n_rows = call.keys.ids.shape[0], reply.rows.num_rows
@@ -251,6 +255,8 @@ class Dispatcher:
             if keys.failures[number] <= state.index.retries
         ]
         able = [number for number in willing if queue.indexes[number].is_free(now_ns)]
+        if not able and len(willing) == 1 and self._keeps_at_hand(queue.indexes[willing[0]]):
+            able = willing
         if not able:
             return False
         free = [queue.indexes[number] for number in able]
@@ -281,14 +287,34 @@ class Dispatcher:
         self.executor.start(request)
         return True
 
+    def _keeps_at_hand(self, state: IndexState) -> bool:
+        """Whether a busy index may be given calls to begin when others return: if it works well, and
+        as many as it makes at once.
+        """
+        has_room = state.n_out < 2 * state.index.concurrency
+        is_well = state.latency_ns is not None and not state.n_failed
+        return has_room and is_well and self.executor.keeps_at_hand
+
+    def _recall(self, queue: KeyQueue, state: IndexState) -> None:
+        """Let the keys of calls wait again that have not begun."""
+        for number in self.executor.recall(queue.name, state.index):
+            keys = self._drop(number).keys
+            state.n_lookups -= 1
+            state.n_keys -= keys.ids.shape[0]
+            if not queue.is_closed:
+                queue.add(keys, first=True)
+
     def _deadline_ns(self, call: _Call) -> int:
+        began_ns = self.executor.began_ns(call.request)
+        if began_ns is None:
+            return _NEVER_NS
         queue, number = call.queue, call.index_number
         allowed_ns = queue.indexes[number].index.timeout_s * 1e9
         for other_number, other in enumerate(queue.indexes):
             can = call.keys.failures[other_number] <= other.index.retries
             if other_number != number and can and other.latency_ns and not other.n_failed:
                 allowed_ns = min(allowed_ns, _OVERDUE * other.latency_ns)
-        return call.request.issued_ns + int(allowed_ns)
+        return began_ns + int(allowed_ns)
 
     def _drop(self, number: int) -> _Call:
         call = self._calls.pop(number)
@@ -297,14 +323,16 @@ class Dispatcher:
         return call
 
     def _fail(self, call: _Call, reason: str, has_scan: Sequence[bool]) -> None:
+        began_ns = self.executor.began_ns(call.request) or call.request.issued_ns
         self._drop(call.request.number)
         queue, number = call.queue, call.index_number
         now_ns = self._clock.now_ns()
         state = queue.indexes[number]
-        waited_s = (now_ns - call.request.issued_ns) / 1e9
+        self._recall(queue, state)
+        waited_s = (now_ns - began_ns) / 1e9
         is_slow = not reason and waited_s < state.index.timeout_s  # no failure: a mirror is faster
         reason = reason or f"no answer after {waited_s:g} s"
-        state.failed(now_ns, call.request.issued_ns)
+        state.failed(now_ns, began_ns)
         n_keys = call.keys.ids.shape[0]
         if self._events is not None:
             event = LookupFailed(now_ns, queue.name, state.index.name, n_keys, reason)

@@ -7,7 +7,7 @@ host's business: threads in a real run, a list of due moments in virtual time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -30,25 +30,41 @@ class LookupRequest:
 
 @dataclass(frozen=True, slots=True)
 class LookupReply:
-    """The rows of a request, or why there are none."""
+    """The rows of a request, or why there are none. `began_ns`: when the call began, if not at once."""
 
     number: int
     rows: pa.RecordBatch | None = None
     error: str = ""
+    began_ns: int | None = None
 
 
 class LookupExecutor(Protocol):
     """Carries look-ups. One thread calls all of these."""
 
+    @property
+    def keeps_at_hand(self) -> bool:
+        """Whether it may be given more calls than `concurrency` of their index, and begins the next of
+        them at the moment at which one returns.
+        """
+        ...
+
     def start(self, request: LookupRequest) -> None:
-        """Begin; returns at once."""
+        """Begin, or keep at hand; returns at once."""
+        ...
+
+    def began_ns(self, request: LookupRequest) -> int | None:
+        """When the call began, on the eddy's clock; None: it has not yet."""
+        ...
+
+    def recall(self, relation: str, index: IndexAccess) -> list[int]:
+        """Give back the calls at hand that have not begun."""
         ...
 
     def replies(self) -> list[LookupReply]:
         """What has come back since the last call; returns at once."""
         ...
 
-    def abandon(self, number: int) -> None:
+    def abandon(self, request: LookupRequest) -> None:
         """Nobody waits for this request any more."""
         ...
 
@@ -70,13 +86,21 @@ class LookupExecutor(Protocol):
 class NoLookups:
     """For relations without indexes: nothing is ever asked."""
 
+    keeps_at_hand: ClassVar[bool] = False
+
     def start(self, request: LookupRequest) -> None:
         raise AssertionError("no relation has an index")
+
+    def began_ns(self, request: LookupRequest) -> int | None:
+        raise AssertionError("no relation has an index")
+
+    def recall(self, relation: str, index: IndexAccess) -> list[int]:
+        return []
 
     def replies(self) -> list[LookupReply]:
         return []
 
-    def abandon(self, number: int) -> None:
+    def abandon(self, request: LookupRequest) -> None:
         pass
 
     def next_reply_ns(self) -> int | None:

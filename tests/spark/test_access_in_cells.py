@@ -1,0 +1,217 @@
+"""Look-ups and mirrors inside the tasks of Spark: every cell asks for itself, the answer stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+import eddies
+from eddies.errors import UnreachableError
+from tests.support.bag import assert_same_bag
+from tests.support.driving import Oracle
+
+N_SALES, N_USERS, N_ITEMS = 4000, 300, 80
+TEXT = """
+SELECT s.id, u.country, i.title FROM sales s, users u, items i
+WHERE s.user = u.uid AND s.item = i.iid AND u.country <> 'XX' AND s.price > 10
+"""
+CYCLE = """
+SELECT s.id, u.country, v.amount FROM sales s, users u, visits v
+WHERE s.user = u.uid AND u.uid = v.uid AND v.item = s.item
+"""
+
+
+def make_tables(seed: int = 0) -> dict[str, pa.Table]:
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, N_USERS + 40, N_SALES)
+    return {
+        "sales": pa.table(
+            {
+                "id": np.arange(N_SALES),
+                "user": pa.array(keys, mask=rng.random(N_SALES) < 0.05),
+                "item": rng.integers(0, N_ITEMS, N_SALES),
+                "price": rng.integers(0, 100, N_SALES),
+            }
+        ),
+        "users": pa.table(
+            {
+                "uid": np.arange(N_USERS),
+                "country": [("PE", "DE", "XX")[i % 3] for i in range(N_USERS)],
+            }
+        ),
+        "items": pa.table(
+            {"iid": np.arange(N_ITEMS), "title": [f"item {i}" for i in range(N_ITEMS)]}
+        ),
+        "visits": pa.table(
+            {
+                "uid": rng.integers(0, N_USERS, 3000),
+                "item": rng.integers(0, N_ITEMS, 3000),
+                "amount": np.arange(3000),
+            }
+        ),
+    }
+
+
+TABLES = make_tables()
+
+
+class Asked:
+    """Look-ups in a table by one column. Writes which process asked for which keys, and when."""
+
+    def __init__(
+        self, table: pa.Table, column: str, log: Path | None = None, seconds: float = 0.0
+    ) -> None:
+        self._table, self._column, self._log, self._seconds = table, column, log, seconds
+
+    def __call__(self, keys: pa.RecordBatch) -> pa.Table:
+        began_s = time.time()
+        time.sleep(self._seconds)
+        found = self._table.filter(pc.is_in(self._table.column(self._column), keys.column(0)))
+        if self._log is not None:
+            name = f"{os.getpid()}-{threading.get_ident()}"
+            told = [os.getpid(), began_s, time.time(), *keys.column(0).to_pylist()]
+            with (self._log / name).open("a") as file:
+                file.write(" ".join(map(str, told)) + "\n")
+        return found
+
+
+@dataclass(frozen=True)
+class Call:
+    process: int
+    began_s: float
+    ended_s: float
+    keys: tuple[int, ...]
+
+    @classmethod
+    def read(cls, line: str) -> Call:
+        process, began, ended, *keys = line.split()
+        return cls(int(process), float(began), float(ended), tuple(map(int, keys)))
+
+
+def calls_by_process(log: Path) -> dict[int, list[Call]]:
+    found: dict[int, list[Call]] = {}
+    for file in log.iterdir():
+        for call in map(Call.read, file.read_text().splitlines()):
+            found.setdefault(call.process, []).append(call)
+    return found
+
+
+def busy(calls: list[Call], concurrency: int) -> float:
+    """The share of the allowed calls that are under way, averaged over time."""
+    span_s = max(call.ended_s for call in calls) - min(call.began_s for call in calls)
+    return sum(call.ended_s - call.began_s for call in calls) / (concurrency * span_s)
+
+
+def looked_up(name: str, column: str, **settings: object) -> object:
+    table = TABLES[name]
+    return eddies.read.lookup(table.schema, on=[column], lookup=Asked(table, column), **settings)
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> object:
+    parquet.write_table(TABLES["sales"], tmp_path / "sales.parquet", row_group_size=500)
+    return eddies.read.parquet(str(tmp_path / "sales.parquet"))
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 8])
+def test_sources_without_a_scan(spark: SparkSession, sales: object, cells: int) -> None:
+    tables = {
+        "sales": sales,
+        "users": looked_up("users", "uid"),
+        "items": eddies.read.arrow(TABLES["items"]).index(
+            on=["iid"], lookup=Asked(TABLES["items"], "iid")
+        ),
+    }
+    options = eddies.Options(cells=cells)
+    found = eddies.sql(TEXT, tables, spark=spark, options=options).toArrow()
+    assert_same_bag(found, Oracle().answer(TEXT, TABLES), f"{cells} cells")
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 8])
+def test_a_cycle_over_hashed_look_ups(spark: SparkSession, cells: int) -> None:
+    """Every relation is hashed on several classes; what is looked up is filtered like the rest."""
+    frame = spark.createDataFrame(TABLES["sales"])
+    tables = {
+        "sales": frame,
+        "users": looked_up("users", "uid").keyed("uid"),  # type: ignore[attr-defined]
+        "visits": eddies.read.arrow(TABLES["visits"]).index(
+            on=["uid"], lookup=Asked(TABLES["visits"], "uid"), keys_per_lookup=20
+        ),
+    }
+    options = eddies.Options(cells=cells)
+    found = eddies.sql(CYCLE, tables, spark=spark, options=options).toArrow()
+    assert_same_bag(found, Oracle().answer(CYCLE, TABLES), f"{cells} cells")
+
+
+def test_mirrors_and_indexes_under_an_aggregate(spark: SparkSession, sales: object) -> None:
+    text = """
+    SELECT u.country, count(*) AS n, sum(s.price) AS total FROM sales s, users u
+    WHERE s.user = u.uid GROUP BY u.country
+    """
+    backwards = TABLES["users"].take(pa.array(range(N_USERS - 1, -1, -1)))
+    mirrored = eddies.read.arrow(TABLES["users"]).mirror(eddies.read.arrow(backwards))
+    tables = {
+        "sales": sales,
+        "users": mirrored.index(on=["uid"], lookup=Asked(TABLES["users"], "uid")),
+    }
+    found = eddies.sql(text, tables, spark=spark).toArrow()
+    assert_same_bag(found, Oracle().answer(text, TABLES))
+
+
+def test_what_cannot_be_reached_is_refused_before_anything_runs(
+    spark: SparkSession, sales: object
+) -> None:
+    tables = {"sales": sales, "users": looked_up("users", "country")}
+    text = "SELECT s.id, u.country FROM sales s, users u WHERE s.user = u.uid"
+    with pytest.raises(UnreachableError, match=r"'u' cannot be reached.*u.country"):
+        eddies.sql(text, tables, spark=spark)
+
+
+def test_explain_names_the_ways(spark: SparkSession, sales: object) -> None:
+    tables = {"sales": sales, "users": looked_up("users", "uid"), "items": TABLES["items"]}
+    text = eddies.explain(TEXT, tables, spark=spark, analyze=True)
+    assert "competing: no scan, index 'by uid'" in text
+    assert "stem(u)" in text.lower() or "users" in text
+
+
+def test_a_key_is_asked_once_and_calls_are_kept_full(spark: SparkSession, tmp_path: Path) -> None:
+    """100,000 probes with 5,000 distinct keys, 20 ms a call: no key twice in one eddy, and as many
+    calls under way as allowed nearly all of the time.
+    """
+    n, n_keys, concurrency = 100_000, 5_000, 16
+    rng = np.random.default_rng(5)
+    probes = pa.table({"id": np.arange(n), "k": rng.integers(0, n_keys, n)})
+    answers = pa.table({"k": np.arange(n_keys), "v": np.arange(n_keys) * 3})
+    path, log = tmp_path / "probes.parquet", tmp_path / "log"
+    log.mkdir()
+    parquet.write_table(probes, path, row_group_size=10_000)
+    index = eddies.read.lookup(
+        answers.schema,
+        on=["k"],
+        lookup=Asked(answers, "k", log, 0.02),
+        keys_per_lookup=4,
+        concurrency=concurrency,
+    )
+    text = "SELECT p.id, a.v FROM p, a WHERE p.k = a.k"
+    options = eddies.Options(cells=2)
+    tables = {"p": eddies.read.parquet(str(path)), "a": index}
+    found = eddies.sql(text, tables, spark=spark, options=options).toArrow()
+    assert_same_bag(found, Oracle().answer(text, {"p": probes, "a": answers}))
+    calls = calls_by_process(log)
+    assert len(calls) == 2
+    for own in calls.values():
+        asked = Counter(key for call in own for key in call.keys)
+        assert set(asked.values()) == {1}, "each eddy asks for a key once"
+        assert len(asked) <= n_keys
+        assert busy(own, concurrency) >= 0.6, "0.98 in a process alone; here two share two cores"
