@@ -95,19 +95,22 @@ def test_a_query_over_all_three(spark, postgres, server, sales, tables):
 def test_a_restart_and_a_dead_mirror_change_nothing_but_time(
     spark, postgres, server, sales, tables
 ):
+    """PostgreSQL is restarted while tasks read it, page by page, and one of two mirrors dies."""
+    n_broken = []
     with serve(JsonServer(tables["items"], "iid", page_rows=11)) as other:
         server.dies_after = 4
+        users = eddies.read.postgres(postgres.dsn, "users", page_rows=1, backoff_s=0.05)
         sources = {
             "sales": sales,
-            "users": eddies.read.postgres(postgres.dsn, "users", page_rows=2, backoff_s=0.05),
+            "users": users,
             "items": items(server, tables, retries=1, backoff_s=0.01).mirror(items(other, tables)),
         }
         frame = eddies.sql(TEXT, sources, spark=spark)
-        postgres.halt()
-        restart = threading.Timer(3.0, postgres.come_back)
+        restart = threading.Thread(target=lambda: n_broken.append(postgres.restart_in_use(1.0)))
         restart.start()
         found = frame.toArrow()
-        assert not restart.is_alive(), "the query ended before the server came back"
+        assert n_broken, "the query ended before the server came back"
+        restart.join()
     assert server.n_requests > 4, "the first mirror was in use when it died"
     assert_same_bag(found, Oracle().answer(TEXT, tables))
 

@@ -50,6 +50,24 @@ class PostgresServer:
         time.sleep(away_s)
         self.come_back()
 
+    def restart_in_use(self, away_s: float, most_s: float = 60.0) -> int:
+        """Wait until somebody else reads a table, then restart; returns how many connections broke."""
+        others = """
+            SELECT count(*) FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND query ILIKE '%FROM%'
+        """
+        end_s = time.monotonic() + most_s
+        with driver.connect(self.dsn) as connection, connection.cursor() as cursor:
+            while True:
+                cursor.execute(others)
+                n_others = int(cursor.fetchone()[0])
+                connection.rollback()
+                if n_others:
+                    break
+                assert time.monotonic() < end_s, "nobody came"
+        self.restart(away_s)
+        return n_others
+
     def halt(self) -> None:
         """Stop at once, breaking every connection."""
         self._server.stop()
