@@ -74,7 +74,10 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class KeyClass:
-    """Columns that are equal in every result row, at most one a source."""
+    """Columns that are equal in every result row, at most one a source.
+
+    `type` is what they are compared as; a column of whole numbers may itself be narrower.
+    """
 
     type: pa.DataType
     column_by_source: Mapping[int, str]
@@ -360,8 +363,8 @@ def _exists(builder: _Builder, exists: Exists, number: int) -> Optional:
     for equality in exists.equalities:
         _check_key(builder, equality.left, equality.type)
         _check_key(builder, equality.right, equality.type)
-        source_id, outer = builder.stored_column(equality.left)
-        _, inner = builder.stored_column(equality.right)
+        source_id, outer = builder.stored_column(_unwidened(builder, equality.left))
+        _, inner = builder.stored_column(_unwidened(builder, equality.right))
         if any(column == inner for _, _, column in keys):  # a column is part of a key once
             filters.append(Call("eq", (equality.left, equality.right)))
         else:
@@ -393,6 +396,17 @@ def _check_key(builder: _Builder, side: Expr, type_: pa.DataType) -> None:
         )
 
 
+def _unwidened(builder: _Builder, side: Expr) -> Expr:
+    """A key without a cast to a wider integer: whole numbers of all widths are the same key words, and
+    a column itself can be hashed, looked up and shared where a derived one cannot.
+    """
+    if isinstance(side, Cast) and isinstance(side.arg, Column):
+        types = builder.column_type(side.arg), side.type
+        if all(map(pa.types.is_signed_integer, types)) and types[0].bit_width <= types[1].bit_width:
+            return side.arg
+    return side
+
+
 def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyClass, ...]:
     """Merge equalities into classes; a source's second column in a class becomes a selection."""
     groups: list[tuple[pa.DataType, set[tuple[int, str]]]] = []
@@ -401,7 +415,7 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
         members = set()
         for side in (equality.left, equality.right):
             _check_key(builder, side, equality.type)
-            member = builder.stored_column(side)
+            member = builder.stored_column(_unwidened(builder, side))
             exprs.setdefault(member, side)
             members.add(member)
         if len({source for source, _ in members}) != 2:

@@ -59,12 +59,14 @@ def partial_query(graph: Graph, relation: int) -> Query | None:
                 filters.append(Filter(optional.expr, expensive=True))
     equalities = []
     for key_class in graph.classes:
-        names = [
-            Column(graph.roles[s].name, column)
-            for s, column in key_class.column_by_source.items()
-            if graph.roles[s].name not in gone
-        ]
-        pairs = pairwise(names)
+        keys: list[Expr] = []
+        for s, column in key_class.column_by_source.items():
+            if graph.roles[s].name in gone:
+                continue
+            key: Expr = Column(graph.roles[s].name, column)
+            is_narrow = graph.relation_of(s).stored.field(column).type != key_class.type
+            keys.append(Cast(key, key_class.type) if is_narrow else key)
+        pairs = pairwise(keys)
         equalities += [Equality(left, right, key_class.type) for left, right in pairs]
     outputs = [replace(o, expr=_without(o.expr, gone, graph)) for o in graph.query.output]
     name = graph.relations[relation].name

@@ -27,7 +27,7 @@ def _answer(request: LookupRequest) -> LookupReply:
         rows = request.index.lookup(request.keys)
         if isinstance(rows, pa.Table):
             rows = _as_batch(rows)
-    except Exception as error:  # noqa: BLE001 - a source may raise anything
+    except BaseException as error:  # noqa: BLE001 - a source may raise anything, also on its way out
         return LookupReply(request.number, None, f"{type(error).__name__}: {error}")
     if not isinstance(rows, pa.RecordBatch):
         kind = type(rows).__name__
@@ -68,8 +68,7 @@ class ThreadLookups:
         self._has_reply = threading.Condition()
         self._replies: list[LookupReply] = []
         self._lanes: dict[tuple[str, str], _Lane] = {}
-        self._at_hand: set[int] = set()
-        self._began_ns: dict[int, int] = {}  # of calls under way that nobody has abandoned
+        self._began_ns: dict[int, int] = {}  # of calls that nobody has abandoned, until replies are taken
         self._n_threads = 0
         self._n_busy = 0  # threads that have something to do
         self._is_poked = False
@@ -81,7 +80,6 @@ class ThreadLookups:
             lane = self._lane(request)
             if lane.n_busy >= request.index.concurrency:
                 lane.at_hand.append(request)
-                self._at_hand.add(request.number)
                 return
             lane.n_busy += 1
             self._began_ns[request.number] = self._clock.now_ns()
@@ -110,7 +108,7 @@ class ThreadLookups:
         """Hand over a reply; the call that its thread makes next, if there is one at hand."""
         if self._is_closed:
             return None
-        began_ns = self._began_ns.pop(request.number, None)
+        began_ns = self._began_ns.get(request.number)
         if began_ns is None:  # abandoned: its place is taken
             self._n_busy -= 1
             return None
@@ -120,17 +118,14 @@ class ThreadLookups:
         if lane.at_hand and not reply.error:
             following = lane.at_hand.popleft()
             self._began_ns[following.number] = self._clock.now_ns()
-            self._at_hand.discard(following.number)
             return following
         lane.n_busy -= 1
         self._n_busy -= 1
         return None
 
     def began_ns(self, request: LookupRequest) -> int | None:
-        """When a thread took it; one whose reply is there counts as begun."""
-        if request.number in self._at_hand:
-            return None
-        return self._began_ns.get(request.number, request.issued_ns)
+        """When a thread took it; None while it is at hand."""
+        return self._began_ns.get(request.number)
 
     def recall(self, relation: str, index: IndexAccess) -> list[int]:
         """Take back what no thread has begun."""
@@ -140,7 +135,6 @@ class ThreadLookups:
                 return []
             numbers = [request.number for request in lane.at_hand]
             lane.at_hand.clear()
-            self._at_hand.difference_update(numbers)
             return numbers
 
     def replies(self) -> list[LookupReply]:
@@ -149,6 +143,8 @@ class ThreadLookups:
             return []
         with self._has_reply:
             found, self._replies = self._replies, []
+            for reply in found:
+                self._began_ns.pop(reply.number, None)
         return found
 
     def poke(self) -> None:
@@ -160,7 +156,8 @@ class ThreadLookups:
     def abandon(self, request: LookupRequest) -> None:
         """Its thread goes on alone, its place is free; the reply will be ignored."""
         with self._has_reply:
-            if self._began_ns.pop(request.number, None) is not None:
+            is_answered = any(reply.number == request.number for reply in self._replies)
+            if self._began_ns.pop(request.number, None) is not None and not is_answered:
                 self._lane(request).n_busy -= 1
 
     def next_reply_ns(self) -> int | None:

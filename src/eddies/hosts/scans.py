@@ -75,7 +75,7 @@ class ThreadedScan:
                     if batch.num_rows:
                         self._batches.append(batch)
                 self._poke()
-        except Exception as error:  # noqa: BLE001 - a source may raise anything
+        except BaseException as error:  # noqa: BLE001 - whatever ended the thread, this was not the end
             self._error = f"{error}" if isinstance(error, SourceError) else repr(error)
         finally:
             self._is_ended = True

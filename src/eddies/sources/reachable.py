@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -58,15 +59,16 @@ class Reachable:
                     f"{theirs.label} cannot be a mirror of {mine.label}: column {field.name!r} has "
                     f"type {field.type} here and {has} there"
                 )
-        taken = {index.name for index in mine.indexes}
-        renamed = [
-            replace(index, name=f"{index.name} (mirror)") if index.name in taken else index
-            for index in theirs.indexes
-        ]
+        indexes = list(mine.indexes)
+        for index in theirs.indexes:
+            taken = {other.name for other in indexes}
+            names = (f"{index.name} (mirror{f' {n}' * (n > 1)})" for n in count(1))
+            free = index.name if index.name not in taken else next(n for n in names if n not in taken)
+            indexes.append(replace(index, name=free))
         return replace(
             mine,
             scans=(*mine.scans, *theirs.scans),
-            indexes=(*mine.indexes, *renamed),
+            indexes=tuple(indexes),
             key=mine.key or theirs.key,
         )
 

@@ -12,6 +12,8 @@ from pyspark.sql.types import StructType
 
 from eddies.core.access import Access
 from eddies.core.access.binding import plan_access
+from eddies.core.access.preference import Preference
+from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
 from eddies.core.options import Options
 from eddies.core.output import result_schema
@@ -25,6 +27,7 @@ from eddies.spark.inputs import Input, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
 from eddies.spark.task import EddyTask
 from eddies.sql import Block
+from eddies.sql.preference import is_about, preference
 from eddies.streaming.windows import RowWindow, Window, relation_windows
 
 __all__ = ["BlockPlan", "plan_block"]
@@ -43,6 +46,7 @@ class BlockPlan:
     pushdown: Mapping[str, str]  # by relation: a condition in Spark SQL for those read by Spark
     windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
     access: Mapping[str, AccessSource] = field(default_factory=dict)  # relations with several ways
+    prefer: Expr | None = None  # what should come out first, if it is about a source of the block
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -87,6 +91,7 @@ class BlockPlan:
             tuple(schema.names),
             {relation.name: relation.read for relation in self.graph.relations},
             access,
+            self.prefer,
         )
         if fed == "rows":
             return self.columns(by_partitions[0], spark).mapInArrow(task, schema)
@@ -164,11 +169,12 @@ def plan_block(
     pushdown = {name: c for name, c in conditions.items() if c and name not in by_rows}
     by_relation = relation_windows(separate, windows)
     access = {relation: ways[table] for relation, table in tables.items() if table in ways}
+    prefer = None if is_streaming else _preferred(query, inputs, graph, options)
     if access:
         methods = {name: access_of(source)[0] for name, source in access.items()}
         plan_access(graph, [methods.get(r.name, Access()) for r in graph.relations])
     plan = BlockPlan(
-        block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access
+        block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access, prefer
     )
     if is_streaming:
         from eddies.spark.stream_block import stored_cells
@@ -203,6 +209,18 @@ def _access(query: Query, inputs: Mapping[str, Input], options: Options) -> dict
     if may_use_access(options) or any(a is not None and not a.scans for a in found.values()):
         return {table: source for table, source in found.items() if source is not None}
     return {}
+
+
+def _preferred(
+    query: Query, inputs: Mapping[str, Input], graph: Graph, options: Options
+) -> Expr | None:
+    """`Options.prefer` for this block; None if it is about a source of another one."""
+    if options.prefer is None or not is_about(options.prefer, query):
+        return None
+    schemas = {source.table: inputs[source.table].schema for source in query.sources}
+    found = preference(options.prefer, query, schemas)
+    Preference(graph, found)  # or an error that says what is wrong with it
+    return found
 
 
 def _size(query: Query, table: str, given: Input, ways: AccessSource | None) -> RelationSize:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from eddies.core.options import Options
 from eddies.core.query import UserFunction
+from eddies.errors import OptionError
 from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
@@ -27,6 +28,7 @@ from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
+from eddies.sql.preference import is_about
 
 __all__ = ["Planned", "plan_inputs", "plan_query", "session_of", "sql"]
 
@@ -71,6 +73,13 @@ class Planned:
             planned = plan_block(block, self.inputs, n_slots, self.options)
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
+        prefer = self.options.prefer
+        if prefer is not None and not any(is_about(prefer, b.query) for b in self.plan.blocks):
+            names = [source.name for block in self.plan.blocks for source in block.query.sources]
+            raise OptionError(
+                f"prefer={prefer!r} must be about one source of a join, named by its alias before each "
+                f"column; the joins have {', '.join(names) or 'none'}"
+            )
 
     def _derived_input(self, name: str, block: Block) -> Input:
         """What Spark computes. How much that will be nobody knows; the guess is less than a table."""
@@ -164,9 +173,9 @@ def _may_ask(options: Options) -> bool:
 
 
 def _has_access(inputs: Mapping[str, Input], options: Options) -> bool:
-    """Whether some table has access methods that compete, of which EXISTS inside the eddy knows
-    nothing.
-    """
+    """Whether eddies take rows from access methods, of which EXISTS inside the eddy knows nothing."""
+    if options.prefer is not None:
+        return True
     return may_use_access(options) and any(access_methods(g.source) for g in inputs.values())
 
 

@@ -28,6 +28,7 @@ __all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 Heavy = Mapping[int, npt.NDArray[np.uint64]]  # by dimension: the words of heavy keys
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(33)
+_HALF = np.uint64(32)
 
 
 def coordinates_of(
@@ -36,7 +37,8 @@ def coordinates_of(
     """Where the hash of each value lies along a dimension of `share` cells, and which are not NULL."""
     column = column_of(array)
     words = column.words(None)
-    mixed = (words * _MULTIPLIER) >> _SHIFT
+    # The upper half of a word counts as well: whole floats and round times have nothing in the lower.
+    mixed = ((words ^ (words >> _HALF)) * _MULTIPLIER) >> _SHIFT
     valid = column.valid(None)
     found = (mixed % np.uint64(share)).astype(np.int32)
     return found, None if valid is None else valid.astype(np.bool_)
@@ -63,9 +65,15 @@ class Reading:
     filters: tuple[HashFilter, ...]
 
     def batches(
-        self, coordinates: Sequence[int], heavy: Heavy | None = None, *, is_last: bool = False
+        self,
+        coordinates: Sequence[int],
+        heavy: Heavy | None = None,
+        *,
+        is_last: bool = False,
+        even_empty: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows for the cell at `coordinates`; along dimension 0 lies the row split.
+        """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of which
+        nothing is left come only if `even_empty`.
 
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
         which are dealt out (see `heavy_keys`).
@@ -74,7 +82,7 @@ class Reading:
         for batch in self._split_rows(coordinates[0]):
             kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
             n_before += batch.num_rows
-            if kept.num_rows:
+            if kept.num_rows or even_empty:
                 yield kept
 
     def kept(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:

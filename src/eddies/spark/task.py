@@ -22,6 +22,7 @@ from functools import partial
 import pyarrow as pa
 
 from eddies.core.eddy import Eddy
+from eddies.core.expr import Expr
 from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.spark.cell_access import CellAccess, cell_run
@@ -55,6 +56,7 @@ class EddyTask:
     names: tuple[str, ...]  # of the columns that Spark gets
     schemas: Mapping[str, pa.Schema]  # of what is read, by relation
     access: Mapping[str, CellAccess] = field(default_factory=dict)  # relations with several ways
+    prefer: Expr | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in self._results(batches):
@@ -79,7 +81,7 @@ class EddyTask:
     ) -> Iterator[pa.RecordBatch]:
         trace = Trace.begin(self.options.trace_dir, self.block, cell)
         options = replace(self.options, seed=self.options.seed + cell)
-        if self.access:
+        if self.access or self.prefer is not None:
             yield from self._run_access(cell, options, coordinates, fed, trace)
             return
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
@@ -121,6 +123,8 @@ class EddyTask:
             self.expected_rows,
             trace,
         )
+        if self.prefer is not None:
+            run.eddy.prefer(self.prefer)
         try:
             for rows in run:
                 if trace is not None:

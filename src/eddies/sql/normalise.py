@@ -21,6 +21,12 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
         return []
     for rule in RULES:
         condition = rule(condition)
-    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-    found = [part.unnest() for part in parts]
-    return [part for part in found if not (isinstance(part, exp.Boolean) and part.this)]
+    return [part for part in _parts(condition) if not (isinstance(part, exp.Boolean) and part.this)]
+
+
+def _parts(condition: exp.Expr) -> list[exp.Expr]:
+    """The conjuncts of a condition, also of those in parentheses."""
+    inner = condition.unnest()
+    if not isinstance(inner, exp.And):
+        return [inner]
+    return [part for side in inner.flatten() for part in _parts(side)]

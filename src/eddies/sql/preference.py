@@ -13,16 +13,26 @@ from eddies.core.query import Query
 from eddies.errors import OptionError
 from eddies.sql.parse import parse
 
-__all__ = ["preference"]
+__all__ = ["is_about", "preference"]
+
+
+def is_about(text: str, query: Query) -> bool:
+    """Whether the predicate `text` names a source of `query`."""
+    known = {source.name.lower() for source in query.sources}
+    return any(column.table.lower() in known for column in _condition(text).find_all(exp.Column))
+
+
+def _condition(text: str) -> exp.Where:
+    where = parse(f"SELECT 1 WHERE {text}").find(exp.Where)
+    assert where is not None
+    return where
 
 
 def preference(text: str, query: Query, schemas: Mapping[str, pa.Schema]) -> Expr:
     """The predicate `text`, which names one source of `query` by its alias: `c.country = 'PE'`."""
     from eddies.sql import plan
 
-    where = parse(f"SELECT 1 WHERE {text}").find(exp.Where)
-    assert where is not None
-    aliases = {column.table for column in where.find_all(exp.Column)}
+    aliases = {column.table for column in _condition(text).find_all(exp.Column)}
     known = {source.name.lower(): source for source in query.sources}
     if len(aliases) != 1 or not {alias.lower() for alias in aliases} <= set(known):
         names = ", ".join(source.name for source in query.sources)

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddies.core.access.choice import AccessPolicy, IndexState
 from eddies.core.access.eot import Eots
 from eddies.core.access.method import IndexAccess
-from eddies.core.access.requests import LookupExecutor, LookupRequest
+from eddies.core.access.requests import LookupExecutor, LookupReply, LookupRequest
 from eddies.core.batch import Ids
 from eddies.core.clock import Clock
 from eddies.core.events import EventSink, LookupFailed, LookupIssued, LookupReturned
@@ -67,8 +68,15 @@ class KeyQueue:
     """Keys of one set of bind columns, and the indexes that answer them."""
 
     def __init__(
-        self, relation: int, name: str, bind_set: int, eots: Eots, indexes: Sequence[IndexAccess]
+        self,
+        relation: int,
+        name: str,
+        bind_set: int,
+        eots: Eots,
+        indexes: Sequence[IndexAccess],
+        own: pa.Schema | None = None,
     ) -> None:
+        self.own = own or eots.table.schema  # the bind columns as the source has them
         self.relation = relation
         self.name = name
         self.bind_set = bind_set
@@ -84,6 +92,19 @@ class KeyQueue:
     def n_pending(self) -> int:
         """Keys waiting and calls outstanding."""
         return self.n_waiting + self.n_calls
+
+    def keys(self, ids: Ids, bind: Sequence[str]) -> pa.RecordBatch:
+        """The keys with these numbers, in the types of the source, without those that do not fit: no
+        row of the source has them.
+        """
+        keys = self.eots.keys(ids)
+        for position, field in enumerate(self.own):
+            column = keys.column(position)
+            if column.type != field.type:
+                narrow = column.cast(field.type, safe=False)
+                keys = keys.set_column(position, field, narrow)
+                keys = keys.filter(pc.equal(narrow.cast(column.type), column))
+        return keys.select(list(bind))
 
     def add(self, keys: _Keys, *, first: bool = False) -> None:
         """Let keys wait."""
@@ -159,6 +180,7 @@ class Dispatcher:
         self._clock = clock
         self._events = events
         self._calls: dict[int, _Call] = {}
+        self._at_once: list[LookupReply] = []  # to calls that nobody needs to make
         self._n_requests = 0
 
     @property
@@ -205,20 +227,23 @@ class Dispatcher:
         now_ns = self._clock.now_ns()
         for call in list(self._calls.values()):
             if now_ns >= self._deadline_ns(call) and call.request.number in self._calls:
+                began_ns = self.executor.began_ns(call.request)
                 self.executor.abandon(call.request)
-                self._fail(call, "", has_scan)
+                self._fail(call, "", has_scan, began_ns)
         for queue in self.queues:
             while queue.waiting and self._issue(queue, now_ns):
                 pass
 
     def answers(self, has_scan: Sequence[bool]) -> Iterator[Answer]:
         """What has come back."""
-        for reply in self.executor.replies():
+        replies = [*self._at_once, *self.executor.replies()]
+        self._at_once.clear()
+        for reply in replies:
             call = self._calls.get(reply.number)
             if call is None:
                 continue  # given up meanwhile
             if reply.rows is None:
-                self._fail(call, reply.error, has_scan)
+                self._fail(call, reply.error, has_scan, reply.began_ns)
                 continue
             self._drop(reply.number)
             now_ns = self._clock.now_ns()
@@ -241,6 +266,8 @@ class Dispatcher:
         if reply_ns is not None:
             moments.append(reply_ns)
         now_ns = self._clock.now_ns()
+        if self._at_once:
+            moments.append(now_ns)
         for queue in self.queues:
             if queue.waiting:
                 paused = [s.paused_until_ns for s in queue.indexes if s.paused_until_ns > now_ns]
@@ -255,7 +282,7 @@ class Dispatcher:
             if keys.failures[number] <= state.index.retries
         ]
         able = [number for number in willing if queue.indexes[number].is_free(now_ns)]
-        if not able and len(willing) == 1 and self._keeps_at_hand(queue.indexes[willing[0]]):
+        if not able and len(willing) == 1 and self._keeps_at_hand(queue, willing[0]):
             able = willing
         if not able:
             return False
@@ -272,7 +299,7 @@ class Dispatcher:
             self._n_requests,
             queue.name,
             state.index,
-            queue.eots.keys(taken.ids).select(list(state.index.bind)),
+            queue.keys(taken.ids, state.index.bind),
             attempt,
             now_ns,
         )
@@ -284,14 +311,20 @@ class Dispatcher:
         if self._events is not None:
             n_keys = taken.ids.shape[0]
             self._events.emit(LookupIssued(now_ns, queue.name, state.index.name, n_keys))
-        self.executor.start(request)
+        if request.keys.num_rows:
+            self.executor.start(request)
+        else:
+            nothing = pa.RecordBatch.from_pylist([], schema=request.keys.schema)
+            self._at_once.append(LookupReply(request.number, nothing))
         return True
 
-    def _keeps_at_hand(self, state: IndexState) -> bool:
-        """Whether a busy index may be given calls to begin when others return: if it works well, and
-        as many as it makes at once.
+    def _keeps_at_hand(self, queue: KeyQueue, number: int) -> bool:
+        """Whether a busy index may be given calls to begin when others return: if it works well, as
+        many as it makes at once, and only whole ones.
         """
+        state = queue.indexes[number]
         has_room = state.n_out < 2 * state.index.concurrency
+        has_room &= queue.n_waiting >= state.index.keys_per_lookup
         is_well = state.latency_ns is not None and not state.n_failed
         return has_room and is_well and self.executor.keeps_at_hand
 
@@ -322,8 +355,11 @@ class Dispatcher:
         call.queue.indexes[call.index_number].n_out -= 1
         return call
 
-    def _fail(self, call: _Call, reason: str, has_scan: Sequence[bool]) -> None:
-        began_ns = self.executor.began_ns(call.request) or call.request.issued_ns
+    def _fail(
+        self, call: _Call, reason: str, has_scan: Sequence[bool], began_ns: int | None
+    ) -> None:
+        if began_ns is None:
+            began_ns = call.request.issued_ns
         self._drop(call.request.number)
         queue, number = call.queue, call.index_number
         now_ns = self._clock.now_ns()

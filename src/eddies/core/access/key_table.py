@@ -76,6 +76,7 @@ class KeyTable:
             arrays = [column.take(_picked(ids, first)) for column, ids in columns]
         else:
             arrays = _distinct([column.take(ids) for column, ids in columns])
+        arrays = [_as(array, field.type) for array, field in zip(arrays, self.schema, strict=True)]
         n_new = len(arrays[0])
         first_id = self._store.n_rows
         self._store.append(Block.from_arrow(dict(zip(self.columns, arrays, strict=True)), n_new))
@@ -90,6 +91,10 @@ class KeyTable:
         """Drop everything; the table must not be used afterwards."""
         self._index.release()
         self._store.release()
+
+
+def _as(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type == type_ else array.cast(type_)
 
 
 def _picked(ids: Ids | None, positions: Ids) -> Ids:

@@ -85,8 +85,10 @@ class Lookups:
             if any(column not in relation.read.names for column in columns):
                 continue  # the query does not read them, so nobody can bind them
             indexes = [i for i in methods.indexes if set(i.bind) == set(columns)]
-            eots = Eots(relation.name, pa.schema([relation.read.field(c) for c in columns]))
-            self.queues[number, bind_set] = KeyQueue(number, relation.name, bind_set, eots, indexes)
+            own = pa.schema([relation.read.field(c) for c in columns])
+            eots = Eots(relation.name, pa.schema([_widened(field) for field in own]))
+            queue = KeyQueue(number, relation.name, bind_set, eots, indexes, own)
+            self.queues[number, bind_set] = queue
 
     def _queue(self, option: Option) -> KeyQueue:
         return self.queues[self._graph.roles[option.target].relation, option.bind_set]
@@ -325,6 +327,11 @@ class Lookups:
         self.dispatcher.executor.close()
         for queue in self.queues.values():
             queue.eots.release()
+
+
+def _widened(field: pa.Field) -> pa.Field:
+    """Who asks may have a wider integer than the source; one that does not fit has no match."""
+    return field.with_type(pa.int64()) if pa.types.is_signed_integer(field.type) else field
 
 
 def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
