@@ -191,6 +191,12 @@ class AccessRun:
                 self.eddy.end(name)
                 self._races[name].finish()
                 open_.pop(name, None)
+            if self.eddy.is_hopeless and not self._options.partial:
+                for name, race in open_.items():  # there can be no result: nothing more is read
+                    self.eddy.end(name)
+                    race.finish()
+                answered += open_
+                open_.clear()
             if answered:
                 continue
             n_deliveries = sum(self._deliver(race) for race in list(open_.values()))

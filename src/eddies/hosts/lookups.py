@@ -68,7 +68,9 @@ class ThreadLookups:
         self._has_reply = threading.Condition()
         self._replies: list[LookupReply] = []
         self._lanes: dict[tuple[str, str], _Lane] = {}
-        self._began_ns: dict[int, int] = {}  # of calls that nobody has abandoned, until replies are taken
+        self._began_ns: dict[
+            int, int
+        ] = {}  # of calls that nobody has abandoned, until replies are taken
         self._n_threads = 0
         self._n_busy = 0  # threads that have something to do
         self._is_poked = False

@@ -63,7 +63,9 @@ class Reachable:
         for index in theirs.indexes:
             taken = {other.name for other in indexes}
             names = (f"{index.name} (mirror{f' {n}' * (n > 1)})" for n in count(1))
-            free = index.name if index.name not in taken else next(n for n in names if n not in taken)
+            free = (
+                index.name if index.name not in taken else next(n for n in names if n not in taken)
+            )
             indexes.append(replace(index, name=free))
         return replace(
             mine,

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from eddies.core.access import Access
-from eddies.core.access.binding import plan_access
 from eddies.core.access.preference import Preference
 from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
 from eddies.core.options import Options
 from eddies.core.output import result_schema
 from eddies.core.query import Query
-from eddies.sources.reachable import AccessSource, access_of
+from eddies.errors import OptionError
+from eddies.sources.reachable import AccessSource
 from eddies.sources.wanted import wanted_of
-from eddies.spark.cell_access import CellAccess, access_methods, may_use_access
+from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
 from eddies.spark.inputs import Input, quoted, row_bytes
@@ -77,7 +77,11 @@ class BlockPlan:
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
-        access = {name: CellAccess.make(a, self.reading(name)) for name, a in self.access.items()}
+        schemas = {relation.name: relation.read for relation in self.graph.relations}
+        access = {
+            name: CellAccess.make(source, self.reading(name), schemas[name])
+            for name, source in self.access.items()
+        }
         direct = [name for name in self.order if name not in exchanged and name not in access]
         task = EddyTask(
             self.name,
@@ -86,10 +90,10 @@ class BlockPlan:
             self.cells,
             self.order,
             {name: self.reading(name) for name in direct},
-            {name: size.n_rows for name, size in self.sizes.items() if size.n_rows is not None},
+            self._expected_rows(),
             fed,
             tuple(schema.names),
-            {relation.name: relation.read for relation in self.graph.relations},
+            schemas,
             access,
             self.prefer,
         )
@@ -107,6 +111,20 @@ class BlockPlan:
         if self.graph.asked:  # a cell has work even if no row of what it asks comes to it
             packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*CELL_MARKS))
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
+
+    def _expected_rows(self) -> dict[str, int]:
+        """Rows of relations, where they are known; with look-ups those of one cell, by whose coming in
+        it is told whether asking is worth while.
+        """
+        expected = {n: size.n_rows for n, size in self.sizes.items() if size.n_rows is not None}
+        if not self.access:
+            return expected
+        shares = self.cells.shares
+        for name in expected:
+            delivery = self.cells.deliveries[name]
+            parts = prod(shares[on.dimension] for on in delivery.hashed)
+            expected[name] //= parts * (shares[0] if delivery.is_split else 1)
+        return expected
 
     def columns(self, name: str, spark: SparkSession) -> DataFrame:
         """The columns of a relation that the block reads, from Spark."""
@@ -148,7 +166,7 @@ def plan_block(
 
         query, windows = windowed(query, inputs, options)
     is_streaming = any(inputs[s.table].is_streaming for s in query.sources)
-    ways = {} if is_streaming else _access(query, inputs, options)
+    ways = {} if is_streaming else _access(query, inputs)
     by_table = {
         s.table: _size(query, s.table, inputs[s.table], ways.get(s.table)) for s in query.sources
     }
@@ -156,8 +174,13 @@ def plan_block(
     tables = {
         own.table: old.table for own, old in zip(separate.sources, query.sources, strict=True)
     }
-    sizes = {relation: by_table[table] for relation, table in tables.items()}
     graph = make_graph(separate)
+    of_relation = {relation: ways[table] for relation, table in tables.items() if table in ways}
+    access = competing(graph, of_relation, options)
+    sizes = {
+        relation: _size(query, table, inputs[table], access.get(relation))
+        for relation, table in tables.items()
+    }
     by_rows = [s.table for s in separate.sources if isinstance(windows.get(s.name), RowWindow)]
     cells = plan_cells(graph, sizes, n_slots, 1 if by_rows else options.cells)
     relations = {relation: inputs[table] for relation, table in tables.items()}
@@ -168,11 +191,7 @@ def plan_block(
     # Where rows are counted, all of them are.
     pushdown = {name: c for name, c in conditions.items() if c and name not in by_rows}
     by_relation = relation_windows(separate, windows)
-    access = {relation: ways[table] for relation, table in tables.items() if table in ways}
-    prefer = None if is_streaming else _preferred(query, inputs, graph, options)
-    if access:
-        methods = {name: access_of(source)[0] for name, source in access.items()}
-        plan_access(graph, [methods.get(r.name, Access()) for r in graph.relations])
+    prefer = _preferred(query, inputs, graph, options)
     plan = BlockPlan(
         block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access, prefer
     )
@@ -203,12 +222,10 @@ def _fed_by_partitions(cells: CellPlan, relation: str, graph: Graph) -> CellPlan
     return replace(cells, shares=(1,) * len(cells.shares), deliveries=deliveries)
 
 
-def _access(query: Query, inputs: Mapping[str, Input], options: Options) -> dict[str, AccessSource]:
-    """Tables of the block with several ways to their rows, if eddies may use them."""
+def _access(query: Query, inputs: Mapping[str, Input]) -> dict[str, AccessSource]:
+    """Tables of the block with several ways to their rows."""
     found = {s.table: access_methods(inputs[s.table].source) for s in query.sources}
-    if may_use_access(options) or any(a is not None and not a.scans for a in found.values()):
-        return {table: source for table, source in found.items() if source is not None}
-    return {}
+    return {table: source for table, source in found.items() if source is not None}
 
 
 def _preferred(
@@ -217,6 +234,10 @@ def _preferred(
     """`Options.prefer` for this block; None if it is about a source of another one."""
     if options.prefer is None or not is_about(options.prefer, query):
         return None
+    if not may_use_access(options):
+        raise OptionError(
+            f"prefer={options.prefer!r} needs state='stems' or 'auto', threads=1 and no bound on memory"
+        )
     schemas = {source.table: inputs[source.table].schema for source in query.sources}
     found = preference(options.prefer, query, schemas)
     Preference(graph, found)  # or an error that says what is wrong with it

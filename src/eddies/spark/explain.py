@@ -111,6 +111,9 @@ def trace_tables(folder: str | Path) -> str:
     for block, records in by_block.items():
         console.print(_summary(block, records))
         console.print(_routes(block, records))
+        for record in records:
+            for said, n in record["troubles"].items():
+                console.print(f"cell {record['cell']}: {said} ({n:,} times)")
     return printed.getvalue().rstrip()
 
 

@@ -22,6 +22,7 @@ from eddies.core.state.columns import normal_type
 from eddies.errors import SourceError
 from eddies.sources import read
 from eddies.sources.inline import InlineSource, delivered_table, frame_of
+from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source, is_source
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
             "eddies.read, a pyarrow Table, or a path"
         )
     if not table.is_direct:
+        if isinstance(table, AccessSource) and (table.indexes or len(table.scans) > 1):
+            raise SourceError(
+                f"table {name!r} can only be read by Spark itself, which knows nothing of its mirrors "
+                "and indexes; leave them out, or give paths that tasks can read"
+            )
         return frame_input(name, table.dataframe(spark))
     return Input(name, normal_schema(table.schema), table, None, table.n_rows)
 

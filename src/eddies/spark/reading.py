@@ -72,8 +72,8 @@ class Reading:
         is_last: bool = False,
         even_empty: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of which
-        nothing is left come only if `even_empty`.
+        """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of
+        which nothing is left come only if `even_empty`.
 
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
         which are dealt out (see `heavy_keys`).

@@ -63,6 +63,11 @@ def check_streaming(options: Options) -> None:
             f"a streaming query keeps its state in SteMs, from which any other can be made; "
             f"Options(state={options.state!r}) is for batch queries"
         )
+    for name in ("prefer", "partial"):
+        if getattr(options, name):
+            raise OptionError(
+                f"Options({name}=...) is for queries whose sources are read, not for streaming ones"
+            )
 
 
 def check_windows(options: Options, is_streaming: bool, blocks: Iterable[Block]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eddies.core.eddy import Eddy
-from eddies.core.events import Event, Routed
+from eddies.core.events import Event, LookupFailed, MirrorDiffers, Routed, ScanFailed
 from eddies.core.lineage import bits
 from eddies.errors import SourceError
 
@@ -37,6 +37,7 @@ class Trace:
         self._periods: list[Counter[tuple[int, str]]] = [Counter()]
         self._memory: dict[str, int] = {}
         self._stored: dict[str, int] = {}
+        self._troubles: Counter[str] = Counter()
 
     @classmethod
     def begin(cls, folder: str | None, block: str, cell: int) -> Trace | None:
@@ -53,7 +54,15 @@ class Trace:
         return cls(Path(folder) / f"{block}-cell-{cell:05}.json", block, cell)
 
     def emit(self, event: Event) -> None:
-        """Count where rows go."""
+        """Count where rows go, and what went wrong with access methods."""
+        match event:
+            case LookupFailed():
+                self._troubles[f"{event.source}: look-ups by {event.index!r} failed"] += 1
+            case ScanFailed():
+                self._troubles[f"{event.source}: {event.scan} failed"] += 1
+            case MirrorDiffers():
+                said = f"{event.source}: rows of {event.access} differ from a mirror's"
+                self._troubles[said] += event.n_rows
         if isinstance(event, Routed):
             period = int((time.time() - self._began) / self._period_s)
             while period >= _MOST_PERIODS:
@@ -107,6 +116,7 @@ class Trace:
                 for r in progress.routes
                 if r.n_in
             ],
+            "troubles": dict(self._troubles),
             "period_s": self._period_s,
             "periods": [
                 [
