@@ -19,6 +19,7 @@ from eddies.core.policies import POLICIES
 from eddies.core.query import UserFunction
 from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError
 from eddies.sources.inline import delivered_table, frame_of
+from eddies.spark.inputs import normal_schema
 from eddies.spark.query import plan_query
 from tests.support.bag import assert_same_bag
 from tests.support.clusters import SPARK_VARIABLE
@@ -320,3 +321,32 @@ def test_cells_that_get_no_row_of_what_they_ask(spark: SparkSession, asked: str)
         for cells in (None, 3):
             found = eddies.sql(text, inputs, spark=spark, options=eddies.Options(cells=cells))
             assert_same_bag(found.toArrow(), spark.sql(text).toArrow(), (text, cells))
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.int32(), pa.int64(), pa.float32(), pa.decimal128(30, 2)], ids=str
+)
+def test_types_that_are_known_without_spark_are_those_of_spark(
+    spark: SparkSession, type_: pa.DataType
+) -> None:
+    from eddies.spark.query import _schema_of
+    from eddies.sql.known_types import known_columns
+    from eddies.sql.parse import parse
+
+    schemas = {
+        "t": pa.schema([("k", pa.string()), ("x", type_)]),
+        "u": pa.schema([("K", pa.int64())]),
+    }
+    text = """
+    SELECT a.k AS k, u.k AS `other`, min(a.X) AS low, max(a.x) AS high, sum(a.x) AS total,
+           count(a.x) AS n, count(*) AS rows
+    FROM T a JOIN u ON u.k = 1 GROUP BY a.k, u.k
+    """
+    known = known_columns(parse(text), schemas, {})
+    assert known is not None
+    asked = normal_schema(_schema_of(spark, text, schemas))
+    assert known == asked
+    assert known_columns(parse(text), schemas, {"t": None}) is None, "a WITH table hides the other"
+    for item in ("a.x + 1", "avg(a.x)", "nothing.x"):
+        plain = parse(f"SELECT {item} AS v FROM t a")
+        assert known_columns(plain, schemas, {}) is None

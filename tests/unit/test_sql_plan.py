@@ -88,6 +88,18 @@ def test_sources_have_only_the_columns_that_are_read() -> None:
     assert [source.schema.names for source in query.sources] == [["k", "x"], ["k"]]
 
 
+def test_conditions_in_parentheses_are_conditions_of_their_own() -> None:
+    query = only_block(
+        "SELECT t.x FROM t, v, u WHERE t.k = v.k AND ((v.z = 1 AND t.x = u.k) AND (t.x = 2 OR v.z = 3))"
+    )
+    assert [(e.left, e.right) for e in query.equalities] == [
+        (Column("t", "k"), Column("v", "k")),
+        (Column("t", "x"), Column("u", "k")),
+    ]
+    assert len(query.selections) == 1
+    assert len(query.filters) == 1
+
+
 def test_common_factor_of_a_disjunction_becomes_an_equality() -> None:
     query = only_block(
         "SELECT x FROM t, v WHERE (t.k = v.k AND t.x = 1 AND v.z = 2) OR "

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from eddies.core.state.columns import normal_type
 from eddies.sql.block import Member
+from eddies.sql.known_types import known_columns
 from eddies.sql.parse import DIALECT
 from eddies.sql.plain import nondeterministic
 from eddies.sql.references import referenced_tables
@@ -74,7 +75,9 @@ class Deriving:
         """The columns of a FROM item; None if it cannot be a derived source."""
         if not self.may_be_source(item):
             return None
-        schema = self._analysed(_everything(item))
+        plain = isinstance(item, exp.Subquery) and not item.alias_column_names
+        schema = known_columns(item.this, self._schemas, self._written) if plain else None
+        schema = schema or self._analysed(_everything(item))
         names = {field.name.lower() for field in schema}
         return schema if len(names) == len(schema) else None
 
@@ -86,7 +89,11 @@ class Deriving:
         """The column of distinct values of `query`, if values of type `compared` can be sought."""
         if not _is_definite(query):
             return None
-        schema = self._analysed(_distinct(query))
+        known = known_columns(query, self._schemas, self._written)
+        if known is None or len(known) != 1:
+            schema = self._analysed(_distinct(query))
+        else:
+            schema = pa.schema([known.field(0).with_name("value")])
         fits = len(schema) == 1 and comparable_exactly(schema.field(0).type, compared)
         return schema if fits else None
 

@@ -15,10 +15,13 @@ decimal(38,0) by decimal(38,38) with large values) is reported as overflow.
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddies.core.functions.signature import Value, mapped
+from eddies.core.kernels.decimals import multiply_small
 
 __all__ = [
     "add",
@@ -145,14 +148,40 @@ def subtract(left: Value, right: Value) -> Value:
 
 def multiply(left: Value, right: Value) -> Value:
     """Product, in `multiply_type`."""
+    type_ = multiply_type(left.type, right.type)
+    if type_.scale == left.type.scale + right.type.scale:
+        product = _small_product(left, right, type_)
+        if product is not None:
+            return product
     if left.type.precision + right.type.precision + 1 <= MAX_PRECISION:
         return pc.multiply(left, right)
-    type_ = multiply_type(left.type, right.type)
     a = _declared(wide(left, left.type.scale), 38, left.type.scale)
     b = _declared(wide(right, right.type.scale), 37, min(right.type.scale, 37))
     product = pc.multiply(a, b)
     scale = left.type.scale + right.type.scale
     return fit(_declared(product, 76, scale), type_)
+
+
+def _small_product(left: Value, right: Value, type_: pa.DataType) -> pa.Array | None:
+    """The product of two arrays of numbers below 2**63; None if one is not, or is no array."""
+    if not isinstance(left, pa.Array) or not isinstance(right, pa.Array):
+        return None
+    n = len(left)
+    if n == 0 or not (left.type.bit_width == right.type.bit_width == 128):
+        return None
+    buffer = pa.allocate_buffer(16 * n)  # of Arrow's pool, whose pages are there already
+    if not multiply_small(_words(left), _words(right), np.frombuffer(buffer, np.int64)):
+        return None
+    product = pa.Array.from_buffers(type_, n, [None, buffer])
+    for one in (left, right):
+        if one.null_count:
+            product = pc.if_else(one.is_valid(), product, pa.scalar(None, type_))
+    return product
+
+
+def _words(array: pa.Array) -> npt.NDArray[np.int64]:
+    first = 2 * array.offset
+    return np.frombuffer(array.buffers()[1], np.int64, first + 2 * len(array))[first:]
 
 
 def _quotient(left: Value, right: Value, scale: int) -> Value:

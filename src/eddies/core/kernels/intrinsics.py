@@ -23,6 +23,7 @@ __all__ = [
     "load8",
     "load64",
     "multiply_fold",
+    "multiply_high",
     "prefetch",
     "store64",
     "zero_words16",
@@ -131,6 +132,16 @@ if not JIT_DISABLED:
 
         return types.uint64(types.uint64, types.uint64), emit
 
+    @intrinsic
+    def multiply_high(typing: Any, left: Any, right: Any) -> Any:
+        """The upper half of the 128-bit product of two signed integers."""
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            product = builder.mul(builder.sext(args[0], _I128), builder.sext(args[1], _I128))
+            return builder.trunc(builder.ashr(product, ir.Constant(_I128, 64)), _I64)
+
+        return types.int64(types.int64, types.int64), emit
+
 else:
 
     def prefetch(address: int) -> None:
@@ -166,3 +177,7 @@ else:
         """The halves of the product, exclusive-or'ed."""
         product = int(left) * int(right)
         return np.uint64((product ^ (product >> 64)) & 0xFFFFFFFFFFFFFFFF)
+
+    def multiply_high(left: int, right: int) -> np.int64:
+        """The upper half of the product."""
+        return np.int64((int(left) * int(right)) >> 64)
