@@ -176,7 +176,10 @@ def answer(planned: SqlPlan, above: Above, n_cells: int) -> pa.Table:
     return above.answer(planned.above or f"SELECT * FROM {planned.blocks[-1].name}")
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize(
+    "first",
+    [*range(0, 200, 50), *(pytest.param(n, marks=pytest.mark.slow) for n in range(200, 400, 50))],
+)
 def test_questions_are_answered_as_by_duckdb(first: int) -> None:
     n_asked = n_groups = 0
     for seed in range(first, first + 50):
