@@ -24,6 +24,7 @@ from eddies.sources import read
 from eddies.sources.inline import InlineSource, delivered_table, frame_of
 from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source, is_source
+from eddies.spark.frame_files import files_of
 
 if TYPE_CHECKING:
     from eddies.sources.streams.base import Stream
@@ -80,7 +81,9 @@ class Input:
     @property
     def label(self) -> str:
         """What it is, for people."""
-        return "DataFrame" if self.source is None else self.source.label
+        if self.source is None:
+            return "DataFrame"
+        return self.source.label if self.frame is None else f"DataFrame of {self.source.label}"
 
 
 def make_inputs(tables: Mapping[str, object], spark: SparkSession) -> dict[str, Input]:
@@ -119,6 +122,9 @@ def _input(name: str, table: object, spark: SparkSession) -> Input:
 def frame_input(name: str, frame: DataFrame, *, is_computed: bool = False) -> Input:
     """A table that is a DataFrame. Of one that eddies compute, Spark knows no size: it is not asked."""
     schema = normal_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+    source = None if is_computed else files_of(frame, schema)
+    if source is not None:
+        return Input(name, schema, source, frame, source.n_rows)
     n_rows = None if is_computed or frame.isStreaming else _estimated_rows(frame, schema)
     return Input(name, schema, None, frame, n_rows)
 
