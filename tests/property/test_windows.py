@@ -104,7 +104,7 @@ def check(case: WindowedCase, oracle: Oracle, folder: Path, options: Options, se
 @pytest.mark.usefixtures("eager_log")
 def test_without_late_rows_the_answer_is_that_of_the_query(oracle: Oracle, tmp_path: Path) -> None:
     n_evicted = n_rows = 0
-    for seed in range(60_000, 60_015):
+    for seed in range(60_000, 60_030):
         case = make_windowed(seed, late=False)
         options = random_options(random.Random(seed), state="stems")
         assert not any(case.n_late().values())
@@ -116,7 +116,7 @@ def test_without_late_rows_the_answer_is_that_of_the_query(oracle: Oracle, tmp_p
 @pytest.mark.usefixtures("eager_log")
 def test_with_late_rows_the_answer_is_that_of_the_others(oracle: Oracle, tmp_path: Path) -> None:
     n_late = 0
-    for seed in range(61_000, 61_015):
+    for seed in range(61_000, 61_030):
         case = make_windowed(seed, late=True)
         options = random_options(random.Random(seed), state="stems")
         n_late += sum(case.n_late().values())
@@ -127,7 +127,7 @@ def test_with_late_rows_the_answer_is_that_of_the_others(oracle: Oracle, tmp_pat
 @pytest.mark.usefixtures("eager_log")
 def test_rows_on_disk(oracle: Oracle, tmp_path: Path) -> None:
     n_evicted = 0
-    for seed in range(62_000, 62_010):
+    for seed in range(62_000, 62_020):
         case = make_windowed(seed, late=seed % 2 == 0)
         rng = random.Random(seed)
         options = random_options(
@@ -143,7 +143,7 @@ def test_rows_on_disk(oracle: Oracle, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("eager_log")
 def test_row_windows(oracle: Oracle, tmp_path: Path) -> None:
-    for seed in range(63_000, 63_015):
+    for seed in range(63_000, 63_030):
         case = make_windowed(seed, late=seed % 2 == 0, by_rows=True)
         options = random_options(random.Random(seed), state="stems")
         check(case, oracle, tmp_path / str(seed), options, seed)
@@ -153,7 +153,7 @@ def test_row_windows(oracle: Oracle, tmp_path: Path) -> None:
 def test_all_cells_agree_on_what_is_late(oracle: Oracle, tmp_path: Path) -> None:
     """Rows are divided by a key; a cell that gets no rows of a stream is told how far it has come."""
     n_cells, n_late, n_evicted = 3, 0, 0
-    for seed in range(64_000, 64_015):
+    for seed in range(64_000, 64_030):
         case = make_windowed(seed, late=True)
         names = [source.name for source in case.query.sources]
         on_k = [Equality(Column(names[0], "k"), Column(n, "k"), pa.int64()) for n in names[1:]]
