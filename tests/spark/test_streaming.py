@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
 
 def file_stream(spark: SparkSession, table: pa.Table, folder: Path, n_files: int) -> DataFrame:
-    """A streaming DataFrame that reads `table` from files, one an epoch."""
+    """A streaming DataFrame that reads `table` from files, one an epoch, in the order of their times."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = -(-table.num_rows // n_files)
+    now_s = time.time()
     for i in range(n_files):
-        parquet.write_table(table.slice(i * rows, rows), folder / f"{i}.parquet")
+        path = folder / f"{i}.parquet"
+        parquet.write_table(table.slice(i * rows, rows), path)
+        os.utime(path, (now_s, now_s - n_files + i))
     schema = from_arrow_schema(table.schema)
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
