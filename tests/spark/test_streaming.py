@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def file_stream(spark: SparkSession, table: pa.Table, folder: Path, n_files: int) -> DataFrame:
-    """A streaming DataFrame that reads `table` from files, one an epoch, in the order of their times."""
+    """A streaming DataFrame that reads `table` from files, one an epoch, in their order."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = -(-table.num_rows // n_files)
     now_s = time.time()
