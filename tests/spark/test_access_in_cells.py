@@ -310,6 +310,21 @@ def test_three_mirrors_with_indexes(spark: SparkSession, sales: object) -> None:
     assert_same_bag(found, Oracle().answer(TEXT, TABLES))
 
 
+def test_a_mirror_that_differs_is_told_of(spark: SparkSession) -> None:
+    """Also where its rows differ in a column that they could be divided by."""
+    one = pa.table({"id": np.arange(200), "k": np.arange(200) % 20})
+    two = one.set_column(1, "k", pa.array((np.arange(200) + (np.arange(200) == 7)) % 20))
+    mirrored = eddies.read.arrow(one).mirror(eddies.read.arrow(two)).keyed("id")
+    big = pa.table({"k": np.arange(5000) % 20, "v": np.arange(5000)})
+    text = "SELECT b.v, m.id FROM b, m WHERE b.k = m.k"
+    tables = {"b": spark.createDataFrame(big), "m": mirrored}
+    options = eddies.Options(cells=3)
+    found = eddies.sql(text, tables, spark=spark, options=options).toArrow()
+    assert found.num_rows == 200 * 250, "one version of each row"
+    said = eddies.explain(text, tables, spark=spark, options=options, analyze=True)
+    assert "hashed on k" not in said.split("m:")[1].splitlines()[0]
+
+
 def test_an_index_that_nobody_can_ask_changes_nothing(spark: SparkSession, sales: object) -> None:
     """Its table is divided like any other."""
     users = eddies.read.arrow(TABLES["users"]).index(

@@ -252,4 +252,5 @@ def _size(query: Query, table: str, given: Input, ways: AccessSource | None) -> 
         "exchange" if given.source is None else "direct",
         is_divisible=ways is None,
         is_scanned=ways is None or bool(ways.scans),
+        key=ways.key if ways is not None and len(ways.scans) > 1 else (),
     )

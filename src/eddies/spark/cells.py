@@ -51,7 +51,8 @@ class RelationSize:
     """What is known of a relation before it is read. `n_rows` None: nobody knows.
 
     Not divisible are the rows of mirrors, whose order differs, and not scanned those that can only be
-    looked up.
+    looked up. Mirrors of a relation with a `key` are hashed by columns of it at most: so rows with the
+    same key meet, and a mirror that differs is noticed.
     """
 
     n_rows: int | None
@@ -59,6 +60,7 @@ class RelationSize:
     how: Literal["direct", "exchange"]
     is_divisible: bool = True
     is_scanned: bool = True
+    key: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -171,6 +173,9 @@ def plan_cells(
     splittable = [name for name in joined if roles[name] == 1 and sizes[name].is_divisible]
     splittable.sort(key=lambda name: -sizes[name].rows)
     hashable = _hashable(graph)
+    for name, size in sizes.items():
+        if size.key:
+            hashable[name] = {n: c for n, c in hashable[name].items() if c in size.key}
     divisible = {number for name in joined for number in hashable[name]}
     best: CellPlan | None = None
     for shares in _boxes(1 + len(graph.classes), n_cells or n_slots, n_cells is not None):
