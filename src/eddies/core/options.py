@@ -95,7 +95,7 @@ class Options:
                       then by partition), "hybrid" (one part at once, the rest like "grace"), "sort"
                       (sorted runs, given back in order). With state="stems".
     prefer            a predicate on one source, as SQL text such as "c.country = 'PE'": results with
-                      such rows come early. For sources with access methods.
+                      such rows come early. On the local host for sources with access methods.
     window            how far back sources of a streaming query are joined, by source name, such as
                       {"orders": "10 minutes", "items": ("sold_at", "30 seconds"), "t": "1000 rows"};
                       rows that no window reaches any more are forgotten. See docs/streaming.md.

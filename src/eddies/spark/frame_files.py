@@ -21,7 +21,7 @@ from eddies.sources.source import Source
 
 __all__ = ["files_of"]
 
-_HARMLESS = {"path", "paths", "header"}  # options that change nothing about Parquet files
+_HARMLESS = {"path", "paths"}  # options that say nothing but where the files are
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
 
