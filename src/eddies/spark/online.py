@@ -48,7 +48,7 @@ from eddies.spark.query import plan_inputs, session_of
 from eddies.spark.stream_block import state_folder
 from eddies.sql import named_tables
 from eddies.streaming.attach import dismiss
-from eddies.streaming.log import open_folder
+from eddies.streaming.folder import listed, open_folder
 from eddies.streaming.progress_file import read_progress
 
 __all__ = ["OnlineQuery", "online"]
@@ -208,7 +208,7 @@ class OnlineQuery:
 
     def _results_of(self, epoch: int) -> Iterator[pa.RecordBatch]:
         files, path = open_folder(f"{self._results}/{epoch}")
-        found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        found = listed(files, path)
         for info in sorted(found, key=lambda info: str(info.base_name)):
             if info.base_name.endswith(".arrow"):
                 with files.open_input_file(info.path) as source:
@@ -254,7 +254,7 @@ class OnlineQuery:
 
     def _last_offset(self) -> int:
         files, path = open_folder(f"{self._checkpoint}/offsets")
-        found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        found = listed(files, path)
         return max((int(i.base_name) for i in found if i.base_name.isdigit()), default=-1)
 
     def _offsets(self, epoch: int) -> dict[str, Offset]:

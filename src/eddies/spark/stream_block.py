@@ -28,7 +28,7 @@ from eddies.spark.stopped import dismiss_when_stopped
 from eddies.spark.stream_task import StreamTask
 from eddies.sql import Block
 from eddies.streaming.cell import CellSpec
-from eddies.streaming.log import open_folder
+from eddies.streaming.folder import open_folder
 from eddies.streaming.plan_file import PlanFile, fingerprint
 from eddies.streaming.windows import (
     RowWindow,

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +36,7 @@ from pyarrow import fs
 
 from eddies.core.kernels.checksum import checksum
 from eddies.errors import StateError
+from eddies.streaming.folder import listed, open_folder
 
 __all__ = [
     "BASE",
@@ -46,7 +46,6 @@ __all__ = [
     "Segment",
     "Sieve",
     "end_mark",
-    "open_folder",
     "rows_of",
     "serialised",
 ]
@@ -230,9 +229,8 @@ class EpochLog:
         return any(segment.first == epoch for segment in self._listed())
 
     def _listed(self) -> list[Segment]:
-        selector = fs.FileSelector(self._path, allow_not_found=True)
         found = []
-        for info in self._files.get_file_info(selector):
+        for info in listed(self._files, self._path):
             named = _NAME.fullmatch(info.base_name)
             if named:
                 found.append(Segment(int(named[1]) - 1, int(named[2]) - 1, info.size))
@@ -305,8 +303,7 @@ class EpochLog:
 
     def sweep(self, before: int) -> None:
         """Remove what writers have left that were killed, or given up, in epochs below `before`."""
-        selector = fs.FileSelector(self._path, allow_not_found=True)
-        for info in self._files.get_file_info(selector):
+        for info in listed(self._files, self._path):
             named = _TEMPORARY.fullmatch(info.base_name)
             if named and int(named[1] or 0) - 1 < before:
                 self._delete(info.path)
@@ -341,19 +338,6 @@ class EpochLog:
                 yield relation, serialised(pa.concat_batches(batches))
         for relation in ended:
             yield end_mark(relation)
-
-
-def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
-    """The file system that a folder lies on, and its path there."""
-    if "://" not in folder and not folder.startswith("file:"):
-        return fs.LocalFileSystem(), os.path.abspath(folder)
-    try:
-        files, path = fs.FileSystem.from_uri(folder)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StateError(
-            f"the checkpoint {folder!r} lies on a file system that cannot be opened here: {error}"
-        ) from error
-    return files, path
 
 
 def _checked(blobs: Iterable[Blob]) -> Iterator[_Checked]:

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from eddies.core.query import Query
 from eddies.errors import StateError
-from eddies.streaming.log import open_folder
+from eddies.streaming.folder import open_folder
 
 __all__ = ["PlanFile", "fingerprint"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pyarrow import fs
 
 from eddies.core.progress import Progress
-from eddies.streaming.log import open_folder
+from eddies.streaming.folder import listed, open_folder
 
 __all__ = ["read_progress", "write_progress"]
 
@@ -28,7 +28,7 @@ def write_progress(folder: str, progress: Progress) -> None:
 def read_progress(folder: str) -> Iterator[Progress]:
     """What all cells of a block have left."""
     files, path = open_folder(folder)
-    cells = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    cells = listed(files, path)
     for cell in cells:
         name = f"{cell.path}/{_NAME}"
         if files.get_file_info(name).type == fs.FileType.File:
