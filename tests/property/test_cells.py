@@ -21,10 +21,10 @@ from eddies.sources.inline import InlineSource
 from eddies.spark.cells import (
     CellPlan,
     RelationSize,
-    _box,
     _boxes,
     _divides,
     _hashable,
+    box,
     plan_cells,
     separate_roles,
 )
@@ -79,12 +79,12 @@ def random_plan(rng: random.Random, graph: Graph, sizes: dict[str, RelationSize]
     n_cells = rng.choice((2, 3, 4, 6))
     divisible = {number for columns in _hashable(graph).values() for number in columns}
     boxes = list(_boxes(1 + len(graph.classes), n_cells, True))
-    shares = rng.choice([box for box in boxes if _divides(box, divisible)])
+    shares = rng.choice([s for s in boxes if _divides(s, divisible)])
     split = rng.choice([r.name for r in graph.relations if len(r.roles) == 1] or [None])
     if split is None:
         shares = (1, *shares[1:])
     names = [r.name for r in graph.relations]
-    return _box(
+    return box(
         names, sizes, _hashable(graph), shares, split if shares[0] > 1 else None, names[0], 2
     )
 

@@ -8,7 +8,8 @@ The rules of SteMs' Table 2 for scans, in the words of this engine:
   many moves as there are sources and optional predicates.
 * *Ask the complete.* Whether a source has a matching row can be said only when all its rows are there:
   nothing is routed before (`Eddy`).
-* A batch that spans all sources and has passed all predicates has no move left: it is a result.
+* A batch that spans all sources and has passed all predicates has no move left: it is a result. Where
+  several queries share an eddy, these are the sources and predicates of its own query.
 
 Cartesian products are legal only where no predicate connects the batch with a source it lacks. That
 is not needed for correctness, but no order that multiplies without need is worth having.
@@ -51,13 +52,14 @@ class Move:
 
 def is_result(graph: Graph, signature: Signature) -> bool:
     """Whether a batch with this signature is part of the answer."""
-    return signature.sources == graph.all_sources and signature.done == graph.all_done
+    part = graph.parts[graph.part_of(signature.sources)]
+    return signature.sources == part.sources and signature.done == part.done
 
 
 def legal_moves(graph: Graph, signature: Signature) -> tuple[Move, ...]:
     """All legal next moves, in the order of the query text: connected sources, then predicates."""
     spanned = signature.sources
-    missing = bits(graph.all_sources & ~spanned)
+    missing = bits(graph.parts[graph.part_of(spanned)].sources & ~spanned)
     connected = [target for target in missing if is_connected(graph, spanned, target)]
     moves = [Move(target=target) for target in connected]
     if not connected:

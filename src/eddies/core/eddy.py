@@ -246,7 +246,7 @@ class Eddy:
             and self.stems[relation].n_built == 0
             and not self._only_refuses(relation)
         ):
-            self.is_hopeless = True
+            self.is_hopeless = len(self.graph.parts) == 1
         self._is_waiting_for_asked = any(
             not ended and self.graph.is_asked(number) for number, ended in enumerate(self._ended)
         )

@@ -40,12 +40,17 @@ class StampRule(Protocol):
         ...
 
 
-def can_match(limits: Sequence[int], driver: int) -> bool:
+def can_match(limits: Sequence[int], driver: int, sources: int = -1) -> bool:
     """Whether a driver can produce any result: some row of every other source was stored before it.
+    `sources` are those that its results span.
 
     If not, it need not be routed at all: later rows will find it where it is stored (SteM-32).
     """
-    return all(limit > 0 for source, limit in enumerate(limits) if source != driver)
+    return all(
+        limit > 0
+        for source, limit in enumerate(limits)
+        if source != driver and sources >> source & 1
+    )
 
 
 class EarlierOnly:

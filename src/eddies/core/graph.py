@@ -37,6 +37,7 @@ __all__ = [
     "Graph",
     "KeyClass",
     "Optional",
+    "PartPlan",
     "Relation",
     "Role",
     "make_graph",
@@ -144,6 +145,14 @@ class Optional:
 
 
 @dataclass(frozen=True, slots=True)
+class PartPlan:
+    """What a result of one query spans: sources and optional predicates, both as masks."""
+
+    sources: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Everything routing needs to know of a query."""
 
@@ -154,6 +163,7 @@ class Graph:
     filters: tuple[FilterPlan, ...]
     optionals: tuple[Optional, ...]
     functions: Mapping[str, UserFunction]
+    parts: tuple[PartPlan, ...]  # of several queries that share the eddy; of one there is one
 
     @property
     def all_sources(self) -> int:
@@ -172,6 +182,10 @@ class Graph:
     @property
     def all_done(self) -> int:
         return (1 << len(self.optionals)) - 1
+
+    def part_of(self, sources: int) -> int:
+        """The query that a batch with these sources belongs to."""
+        return next(n for n, part in enumerate(self.parts) if part.sources & sources)
 
     def relation_of(self, source_id: int) -> Relation:
         return self.relations[self.roles[source_id].relation]
@@ -280,7 +294,7 @@ def make_graph(query: Query) -> Graph:
                 filters.append(FilterPlan(part, builder.mask_of(part), bands, predicate.connects))
     for exists in query.exists:
         optionals.append(_exists(builder, exists, len(optionals)))
-    for output in query.output:
+    for output in (*query.output, *(o for part in query.parts for o in part.output)):
         builder.type_of(output.expr)
     if query.aggregation is not None:
         _check_aggregation(builder, query.aggregation)
@@ -304,7 +318,31 @@ def make_graph(query: Query) -> Graph:
         filters=tuple(filters),
         optionals=tuple(optionals),
         functions=builder.functions,
+        parts=_parts(builder, optionals),
     )
+
+
+def _parts(builder: _Builder, optionals: list[Optional]) -> tuple[PartPlan, ...]:
+    query = builder.query
+    if not query.parts:
+        asked = sum(1 << o.exists.target for o in optionals if o.exists is not None)
+        return (PartPlan((1 << len(query.sources)) - 1 & ~asked, (1 << len(optionals)) - 1),)
+    parts = []
+    for part in query.parts:
+        sources = sum(1 << builder.ids[name] for name in part.sources)
+        for predicate in [s.expr for s in query.selections] + [f.expr for f in query.filters]:
+            _check_within(builder.mask_of(predicate), sources, part.name)
+        for equality in query.equalities:
+            both = builder.mask_of(equality.left) | builder.mask_of(equality.right)
+            _check_within(both, sources, part.name)
+        done = sum(1 << n for n, optional in enumerate(optionals) if optional.mask & sources)
+        parts.append(PartPlan(sources, done))
+    return tuple(parts)
+
+
+def _check_within(mask: int, sources: int, part: str) -> None:
+    if mask & sources and mask & ~sources:
+        raise PlanError(f"a predicate of query {part!r} reads a source of another query")
 
 
 def _check_sources(query: Query) -> None:
@@ -537,6 +575,7 @@ def _kept_exprs(
 ) -> Iterator[Expr]:
     if query.aggregation is None:
         yield from (output.expr for output in query.output)
+        yield from (output.expr for part in query.parts for output in part.output)
     else:
         yield from (group.expr for group in query.aggregation.groups)
         yield from (a.arg for a in query.aggregation.aggregates if a.arg is not None)

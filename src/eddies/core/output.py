@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -16,23 +17,36 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.evaluate import evaluate
 from eddies.core.graph import Graph
 from eddies.core.modules.aggregate import Aggregator
-from eddies.core.query import Query
+from eddies.core.query import Output as OutputColumn
+from eddies.core.query import Part, Query
 
-__all__ = ["Output", "result_schema"]
+__all__ = ["Output", "part_schema", "query_of", "result_schema"]
 
+_QUERY = b"query"
 SMALLEST_ROWS = 4096  # pieces below this are put together
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Small pieces of the results of one query."""
+
+    schema: pa.Schema
+    output: tuple[OutputColumn, ...]
+    small: list[pa.RecordBatch] = field(default_factory=list)
+    n_rows: int = 0
 
 
 class Output:
     """Collects result batches. `collect` may be called from several threads."""
 
     def __init__(self, graph: Graph) -> None:
-        self._query = graph.query
+        self._graph = graph
+        self._query = query = graph.query
         self._functions = graph.functions
-        self.schema = result_schema(graph.query)
+        self.schema = result_schema(query)
         self._ready: deque[pa.RecordBatch] = deque()
-        self._small: list[pa.RecordBatch] = []
-        self._n_small = 0
+        self._parts = [_Pieces(part_schema(part), part.output) for part in query.parts]
+        self._parts = self._parts or [_Pieces(self.schema, query.output)]
         self._lock = threading.Lock()
         self._aggregators: list[Aggregator] = []
         self.n_rows = 0  # joined rows, before any aggregation
@@ -45,27 +59,29 @@ class Output:
             return Collector(self, aggregator)
         return Collector(self, None)
 
-    def project(self, batch: RoutedBatch) -> pa.RecordBatch:
-        """The result rows of a complete batch."""
+    def collect(self, batch: RoutedBatch) -> None:
+        """Take the result rows of a complete batch in."""
+        number = self._graph.part_of(batch.route.signature.sources) if len(self._parts) > 1 else 0
+        part = self._parts[number]
         arrays = [
             evaluate(output.expr, batch.column, batch.n_rows, self._functions)
-            for output in self._query.output
+            for output in part.output
         ]
-        if not arrays:
-            return _without_columns(batch.n_rows)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if arrays:
+            self._add(part, pa.RecordBatch.from_arrays(arrays, schema=part.schema))
+        else:
+            self._add(part, _without_columns(batch.n_rows, part.schema))
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take a result batch in."""
+    def _add(self, part: _Pieces, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self.n_rows += batch.num_rows
-            if batch.num_rows >= SMALLEST_ROWS:
-                self._ready.append(batch)
+            self.n_rows += rows.num_rows
+            if rows.num_rows >= SMALLEST_ROWS:
+                self._ready.append(rows)
                 return
-            self._small.append(batch)
-            self._n_small += batch.num_rows
-            if self._n_small >= SMALLEST_ROWS:
-                self._join_small()
+            part.small.append(rows)
+            part.n_rows += rows.num_rows
+            if part.n_rows >= SMALLEST_ROWS:
+                self._join_small(part)
 
     def hand_on(self, partial_groups: list[pa.RecordBatch]) -> None:
         """Give out groups that an aggregator no longer holds; their rows are counted by it."""
@@ -73,11 +89,11 @@ class Output:
             with self._lock:
                 self._ready.extend(partial_groups)
 
-    def _join_small(self) -> None:
-        if self._small:
-            many = len(self._small) > 1
-            self._ready.append(pa.concat_batches(self._small) if many else self._small[0])
-            self._small, self._n_small = [], 0
+    def _join_small(self, part: _Pieces) -> None:
+        if part.small:
+            many = len(part.small) > 1
+            self._ready.append(pa.concat_batches(part.small) if many else part.small[0])
+            part.small, part.n_rows = [], 0
 
     def pop(self) -> pa.RecordBatch | None:
         """A batch that is ready, or None."""
@@ -98,10 +114,10 @@ class Output:
 
     def flush(self) -> None:
         """Make everything collected so far ready."""
-        if not self._small:
-            return
-        with self._lock:
-            self._join_small()
+        for part in self._parts:
+            if part.small:
+                with self._lock:
+                    self._join_small(part)
 
     def finish(self) -> None:
         """All rows are in: make the aggregates ready."""
@@ -139,7 +155,7 @@ class Collector:
             self._aggregator.add(batch)
             self._output.hand_on(self._aggregator.take_out())
         else:
-            self._output.add(self._output.project(batch))
+            self._output.collect(batch)
 
 
 def result_schema(query: Query) -> pa.Schema:
@@ -151,7 +167,21 @@ def result_schema(query: Query) -> pa.Schema:
     return pa.schema(fields + [pa.field(a.name, a.type) for a in aggregates])
 
 
-def _without_columns(n_rows: int) -> pa.RecordBatch:
+def part_schema(part: Part) -> pa.Schema:
+    """The columns of the answer to one of several queries. It carries the name of the query, so that
+    whoever gets a batch knows whose it is (`query_of`).
+    """
+    columns = [pa.field(output.name, output.type) for output in part.output]
+    return pa.schema(columns, metadata={_QUERY: part.name})
+
+
+def query_of(rows: pa.RecordBatch) -> str:
+    """The query, of several in one eddy, whose results these are."""
+    name: bytes = rows.schema.metadata[_QUERY]
+    return name.decode()
+
+
+def _without_columns(n_rows: int, schema: pa.Schema) -> pa.RecordBatch:
     """A batch that has rows but no columns."""
     struct = pa.array([{}] * n_rows, type=pa.struct([]))
-    return pa.RecordBatch.from_struct_array(struct)
+    return pa.RecordBatch.from_struct_array(struct).replace_schema_metadata(schema.metadata)

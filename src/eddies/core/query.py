@@ -33,6 +33,7 @@ __all__ = [
     "Filter",
     "MAX_SOURCES",
     "Output",
+    "Part",
     "Query",
     "Selection",
     "Source",
@@ -110,6 +111,15 @@ class Output:
     type: pa.DataType
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several queries that share an eddy: its sources, and what it puts out."""
+
+    name: str
+    sources: tuple[str, ...]
+    output: tuple[Output, ...]
+
+
 AggregateFunction = OneOf["count_star", "count", "sum", "min", "max"]
 
 
@@ -158,7 +168,8 @@ class Query:
     """A select-project-join block. See the module docstring.
 
     `stored` are columns to be kept with the rows although nothing reads them: for whoever has rows
-    forgotten by them (`Eddy.evict`).
+    forgotten by them (`Eddy.evict`). `parts` are the queries that it was put together from, if it was
+    (`eddies.core.sharing`): a result spans the sources of one of them, and `output` is not used.
     """
 
     sources: tuple[Source, ...]
@@ -171,6 +182,7 @@ class Query:
     never: bool = False
     stored: tuple[Column, ...] = ()
     exists: tuple[Exists, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def source_id(self, name: str) -> int:
         """Position of source `name`; its bit in every mask is `1 << source_id`."""

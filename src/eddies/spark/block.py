@@ -25,12 +25,14 @@ from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_role
 from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
 from eddies.spark.inputs import Input, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
+from eddies.spark.shared_cells import plan_shared_cells
+from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
 from eddies.sql import Block
 from eddies.sql.preference import is_about, preference
 from eddies.streaming.windows import RowWindow, Window, relation_windows
 
-__all__ = ["BlockPlan", "plan_block"]
+__all__ = ["BlockPlan", "plan_block", "plan_shared_block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class BlockPlan:
 
     def dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         """The output of the block's eddies."""
+        if self.query.parts:
+            return self._run(spark, options, from_arrow_schema(SHARED))
         columns = result_schema(self.query)
         if len(set(columns.names)) == len(columns):
             return self._run(spark, options, from_arrow_schema(columns))
@@ -200,6 +204,24 @@ def plan_block(
 
         plan = replace(plan, cells=stored_cells(options, plan) or cells)
     return plan
+
+
+def plan_shared_block(
+    block: Block, inputs: Mapping[str, Input], n_slots: int, options: Options
+) -> BlockPlan:
+    """Choose the cells of several queries over streams that were put together (`core.sharing`)."""
+    from eddies.spark.stream_block import stored_cells
+
+    query = block.query
+    graph = make_graph(query)
+    names = [relation.name for relation in graph.relations]
+    sizes = {name: _size(query, name, inputs[name], None) for name in names}
+    cells = plan_shared_cells(graph, sizes, n_slots, options.cells)
+    conditions = {r.name: _condition(block, graph, r) for r in graph.relations}
+    pushdown = {name: condition for name, condition in conditions.items() if condition}
+    relations = {name: inputs[name] for name in names}
+    plan = BlockPlan(block.name, query, graph, cells, sizes, relations, pushdown)
+    return replace(plan, cells=stored_cells(options, plan) or cells)
 
 
 def _condition(block: Block, graph: Graph, relation: Relation) -> str:

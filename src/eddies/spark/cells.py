@@ -31,7 +31,15 @@ from typing import Any, Literal
 from eddies.core.graph import Graph, KeyClass
 from eddies.core.query import Query
 
-__all__ = ["CellPlan", "Delivery", "HashedOn", "RelationSize", "plan_cells", "separate_roles"]
+__all__ = [
+    "CellPlan",
+    "Delivery",
+    "HashedOn",
+    "RelationSize",
+    "box",
+    "plan_cells",
+    "separate_roles",
+]
 
 # Nanoseconds a row on one core; what matters are their proportions.
 _READ_NS_A_BYTE = 2.0
@@ -183,11 +191,11 @@ def plan_cells(
             continue
         candidates = splittable[:3] if shares[0] > 1 else [None]
         for split in candidates:
-            plan = _box(names, sizes, hashable, shares, split, largest, n_slots)
+            plan = box(names, sizes, hashable, shares, split, largest, n_slots)
             if best is None or plan.ns < best.ns:
                 best = plan
     if best is None:  # no box of just so many cells
-        best = _box(names, sizes, hashable, (1,) * (1 + len(graph.classes)), None, largest, n_slots)
+        best = box(names, sizes, hashable, (1,) * (1 + len(graph.classes)), None, largest, n_slots)
     return best
 
 
@@ -260,7 +268,7 @@ def _factors(k: int, most: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _box(
+def box(
     names: Sequence[str],
     sizes: Mapping[str, RelationSize],
     hashable: Mapping[str, Mapping[int, str]],

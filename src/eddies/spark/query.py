@@ -30,7 +30,15 @@ from eddies.spark.stream_block import check_streaming, check_windows, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
 from eddies.sql.preference import is_about
 
-__all__ = ["Planned", "plan_inputs", "plan_query", "session_of", "sql"]
+__all__ = [
+    "Planned",
+    "n_slots",
+    "plan_inputs",
+    "plan_query",
+    "plan_text",
+    "session_of",
+    "sql",
+]
 
 _DERIVED_ROWS = 100_000
 
@@ -65,12 +73,12 @@ class Planned:
 
     def add_blocks(self) -> None:
         """Choose cells block by block: later ones may read what earlier ones put out."""
-        n_slots = _n_slots(self.spark)
+        slots = n_slots(self.spark)
         for block in self.plan.blocks:
             for source in block.query.sources:
                 if source.table in self.plan.derived and source.table not in self.inputs:
                     self.inputs[source.table] = self._derived_input(source.table, block)
-            planned = plan_block(block, self.inputs, n_slots, self.options)
+            planned = plan_block(block, self.inputs, slots, self.options)
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
         prefer = self.options.prefer
@@ -140,13 +148,34 @@ def plan_inputs(
     if is_streaming:
         check_streaming(options)
         inputs = {name: saved(given, spark, options) for name, given in inputs.items()}
+    planned = plan_text(query, inputs, tables, spark, options, functions)
+    check_windows(options, is_streaming, planned.blocks)
+    for function in functions:
+        if function.name in planned.functions_above:
+            register_function(spark, function)
+    constants = make_inputs(planned.constants, spark)
+    whole = Planned(spark, options, planned, inputs | constants)
+    whole.add_blocks()
+    return whole
+
+
+def plan_text(
+    query: str,
+    inputs: Mapping[str, Input],
+    tables: Iterable[str],
+    spark: SparkSession,
+    options: Options,
+    functions: tuple[UserFunction, ...],
+) -> SqlPlan:
+    """What of a text runs in eddies, and what Spark does."""
+    is_streaming = any(given.is_streaming for given in inputs.values())
     schemas = {name: pa.schema([]) for name in tables}
     schemas |= {name: given.schema for name, given in inputs.items()}
 
     def schema_of(text: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
         return _schema_of(spark, text, known)
 
-    planned = plan(
+    return plan(
         query,
         schemas,
         functions,
@@ -156,14 +185,6 @@ def plan_inputs(
         may_ask=_may_ask(options) and not is_streaming and not _has_access(inputs, options),
         direct=[name for name, given in inputs.items() if given.source is not None],
     )
-    check_windows(options, is_streaming, planned.blocks)
-    for function in functions:
-        if function.name in planned.functions_above:
-            register_function(spark, function)
-    constants = make_inputs(planned.constants, spark)
-    whole = Planned(spark, options, planned, inputs | constants)
-    whole.add_blocks()
-    return whole
 
 
 def _may_ask(options: Options) -> bool:
@@ -205,7 +226,7 @@ def session_of(tables: Mapping[str, object]) -> SparkSession:
     return session()
 
 
-def _n_slots(spark: SparkSession) -> int:
+def n_slots(spark: SparkSession) -> int:
     """Tasks that run at the same time, as far as can be known."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))

@@ -211,7 +211,7 @@ def stream_dataframe(
         plan.cells,
         _plan_file(plan),
         state_folder(options, plan.name),
-        tuple(schema.names),
+        None if plan.query.parts else tuple(schema.names),
     )
     dismiss_when_stopped(spark)
     together = packed[0]

@@ -22,19 +22,21 @@ from eddies.errors import StateError
 from eddies.spark.cells import CellPlan
 from eddies.streaming.attach import run_epoch
 from eddies.streaming.guardian import Guardian
-from eddies.streaming.log import Blob, EpochLog
+from eddies.streaming.log import Blob, EpochLog, serialised
 from eddies.streaming.messages import Request, cell_folder
 from eddies.streaming.plan_file import PlanFile
 
-__all__ = ["StreamTask"]
+__all__ = ["SHARED", "StreamTask"]
 
+SHARED = pa.schema([("rows", pa.binary())])  # each an Arrow stream that says whose rows it has
 _checked: set[tuple[str, str]] = set()  # folders and queries whose plan this worker has looked at
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
     """The function that `mapInArrow` runs on the packed rows of an epoch. `spec` is a pickled
-    `CellSpec`; `folder` is where the block's state lies; `names` are the columns that Spark gets.
+    `CellSpec`; `folder` is where the block's state lies; `names` are the columns that Spark gets, None
+    if these are results of several queries: then it gets them packed, `SHARED`.
     """
 
     block: str
@@ -42,7 +44,7 @@ class StreamTask:
     cells: CellPlan
     plan: PlanFile
     folder: str
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -75,6 +77,9 @@ class StreamTask:
                 guardian,
             )
             for rows in run_epoch(self.block, request):
+                if self.names is None:
+                    yield _packed(rows)
+                    continue
                 unnamed = tuple(rows.schema.names) != self.names
                 yield rows.rename_columns(self.names) if unnamed else rows
 
@@ -82,3 +87,9 @@ class StreamTask:
         if (self.folder, query_id) not in _checked:
             replace(self.plan, query_id=query_id).write(self.folder)
             _checked.add((self.folder, query_id))
+
+
+def _packed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([memoryview(serialised(rows))], pa.binary())], schema=SHARED
+    )

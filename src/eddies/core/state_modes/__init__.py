@@ -60,6 +60,8 @@ def make_access_mode(
             f"state={options.state!r} with access methods: only SteMs take rows from several "
             "access methods; use state='stems' or 'auto'"
         )
+    if len(graph.parts) > 1:
+        raise OptionError("several queries in one eddy do not go together with access methods")
     if graph.asked:
         raise OptionError("EXISTS and IN inside the eddy do not go together with access methods")
     known = [relation.name for relation in graph.relations]
@@ -94,6 +96,17 @@ def _asking(options: Options, mode: StateMode) -> StateMode:
     return mode
 
 
+def _sharing(options: Options, mode: StateMode) -> StateMode:
+    """Queries that share an eddy share SteMs, in memory."""
+    if options.state not in ("auto", "stems") or options.memory is not None:
+        raise OptionError(
+            "several queries in one eddy need state='stems' or 'auto', and no bound on memory"
+        )
+    if options.partial or options.order or options.stem != "hash":
+        raise OptionError("partial=..., order=... and stem=... are for an eddy with one query")
+    return mode
+
+
 def make_state_mode(
     options: Options,
     graph: Graph,
@@ -103,6 +116,8 @@ def make_state_mode(
     events: EventSink | None,
 ) -> StateMode:
     """The mode that `options` ask for."""
+    if len(graph.parts) > 1:
+        return _sharing(options, StemsMode(graph, stems, stamps))
     if graph.asked:
         return _asking(options, StemsMode(graph, stems, stamps))
     by_region = options.policy in ("content", "cumulative-window")

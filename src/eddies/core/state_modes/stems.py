@@ -53,7 +53,7 @@ class StemsMode(StateMode):
         after = self._base.lengths()
         for source_id in self._graph.relations[relation].roles:
             limits = self._limits(source_id, before, after)
-            if self._asked >> source_id & 1 or not can_match(limits, source_id):
+            if self._asked >> source_id & 1 or not self._can_match(limits, source_id):
                 continue
             rows = self._base.wanted(source_id, block)
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
@@ -64,9 +64,15 @@ class StemsMode(StateMode):
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
         limits = self._limits(source_id, lengths, lengths)
-        if not can_match(limits, source_id):
+        if not self._can_match(limits, source_id):
             return None
         return self._base.batch(source_id, block, limits, -1)
+
+    def _can_match(self, limits: Sequence[int], driver: int) -> bool:
+        parts = self._graph.parts
+        if len(parts) == 1:
+            return can_match(limits, driver)
+        return can_match(limits, driver, parts[self._graph.part_of(1 << driver)].sources)
 
     def _limits(
         self, source_id: int, before: Sequence[int], after: Sequence[int]
@@ -101,6 +107,8 @@ class StemsMode(StateMode):
         pass
 
     def before_last(self, relation: int) -> None:
+        if len(self._graph.parts) > 1:
+            return  # rows that one query cannot use may be another's
         reduce_stems(self._graph, self._stems, self._graph.relations[relation].roles[0])
 
     def at_safe_point(self) -> None:
