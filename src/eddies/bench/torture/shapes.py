@@ -52,7 +52,7 @@ WHERE d1.d_week_seq = d2.d_week_seq AND inv_quantity_on_hand < cs_quantity
   AND d3.d_date > d1.d_date + INTERVAL '5' DAY AND hd_buy_potential = '>10000' AND d1.d_year = 1999
   AND cd_marital_status = 'D'
 GROUP BY i_item_desc, w_warehouse_name, d1.d_week_seq
-ORDER BY total_cnt DESC, i_item_desc, w_warehouse_name, week
+ORDER BY total_cnt DESC, i_item_desc NULLS LAST, w_warehouse_name NULLS LAST, week
 LIMIT 100"""
 Q5 = """
 SELECT n_name, sum(l_extendedprice * (1 - l_discount)) AS revenue
