@@ -28,6 +28,7 @@ class Watching:
     """Takes the first candidate and remembers which forks it was shown."""
 
     every_batch = True
+    diverts = False
     is_surprised = False
 
     def __init__(self) -> None:

@@ -26,6 +26,7 @@ class Scripted:
     """Says what it is told to say, in turn, and remembers everything."""
 
     is_surprised = False
+    diverts = False
 
     def __init__(self, *decisions: Decision, every_batch: bool = False) -> None:
         self.every_batch = every_batch

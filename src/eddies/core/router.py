@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
+from eddies.core.diversion import Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
+from eddies.core.module import Step
 from eddies.core.policies.base import RoutingPolicy
 from eddies.core.route import Route, RouteTable
 from eddies.core.state.scratch import Scratch
@@ -63,6 +65,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
+        self._diversion = Diversion(self.scratch, self._prepare)
         self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
@@ -139,8 +142,19 @@ class Router:
             if batch.n_rows > route.n_left:
                 batch = self._first_of(batch, route.n_left)
             route.n_left -= batch.n_rows
+            if policy.diverts and self._diversion.is_worth_a_look(route, choice):
+                self._run_apart(batch, route, choice)
+                return True
         self._current = self._run(batch, route, choice)
         return True
+
+    def _run_apart(self, batch: RoutedBatch, route: Route, choice: int) -> None:
+        """Run the rows of a batch, some of which may be better off elsewhere."""
+        self._current = None
+        for number, part in self._diversion.apart(batch, route, choice):
+            out = self._run(part, route, number)
+            if out is not None:
+                self._stack.append(iter((out,)))
 
     def _first_of(self, batch: RoutedBatch, n_rows: int) -> RoutedBatch:
         """The first `n_rows` rows; the others wait on the stack.
@@ -180,15 +194,7 @@ class Router:
         step = route.steps[choice]
         n_in = batch.n_rows
         try:
-            started = self._now()
-            n_indexed = step.prepare(self.scratch)
-            if n_indexed:
-                self.has_indexed = True
-                indexed = self._now()
-                self.ns_indexing += indexed - started
-                if self._events is not None:
-                    self._events.emit(Indexed(started, step.name, n_indexed, indexed - started))
-                started = indexed
+            started = self._prepare(step)
             out, more = step.run(batch, self.scratch)
             elapsed = self._now() - started
         except Exception as error:
@@ -200,6 +206,19 @@ class Router:
         if more is not None:
             self._stack.append(self._paused(more, route, choice))
         return out
+
+    def _prepare(self, step: Step) -> int:
+        """Bring the state behind a step up to date; the time when that is done."""
+        started = self._now()
+        n_indexed = step.prepare(self.scratch)
+        if not n_indexed:
+            return started
+        self.has_indexed = True
+        indexed = self._now()
+        self.ns_indexing += indexed - started
+        if self._events is not None:
+            self._events.emit(Indexed(started, step.name, n_indexed, indexed - started))
+        return indexed
 
     def _count(self, route: Route, choice: int, n_in: int, n_out: int, elapsed: int) -> None:
         fork = route.fork

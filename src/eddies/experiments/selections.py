@@ -212,6 +212,7 @@ class _Misrouting:
     """Sends a fixed part of new batches to the wrong selection first, spread evenly."""
 
     every_batch = True
+    diverts = False
     is_surprised = False
 
     def __init__(self, right: int, rate: float) -> None:

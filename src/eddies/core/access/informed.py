@@ -26,6 +26,7 @@ class InformedPolicy:
         self._inner = inner
         self._owed = owed
         self.every_batch = inner.every_batch
+        self.diverts = inner.diverts
 
     @property
     def is_surprised(self) -> bool:

@@ -165,6 +165,15 @@ class Probe:
                 return self._sorted.catch_up()
         return 0
 
+    def has_heavy_keys(self, scratch: Scratch) -> bool:
+        return self._index is not None and self._index.heavy_keys().words.shape[0] > 0
+
+    def matches(self, batch: RoutedBatch, scratch: Scratch) -> npt.NDArray[np.float64]:
+        if self._index is None:
+            return np.full(batch.n_rows, np.inf)
+        words, _ = key_words(self._side(batch, self._index))
+        return self._index.heavy_keys().matches(words)
+
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         if self._index is not None:
             return self._look_up(batch, self._index, scratch)
@@ -176,9 +185,7 @@ class Probe:
         return batch.origin.limits[self._target]
 
     def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
-        by_column = {part.column: part for part in self._parts}
-        side = key_side(batch, [by_column[column] for column in index.columns])
-        words, valid = key_words(side)
+        words, valid = key_words(self._side(batch, index))
         chosen: Ids | None = None
         if valid is not None and not valid.all():
             chosen = np.flatnonzero(valid).astype(np.int32)
@@ -190,6 +197,10 @@ class Probe:
         if pending is None:
             return first, None
         return first, self._resumed(batch, pending, chosen, index, scratch)
+
+    def _side(self, batch: RoutedBatch, index: HashIndex) -> KeySide:
+        by_column = {part.column: part for part in self._parts}
+        return key_side(batch, [by_column[column] for column in index.columns])
 
     def _resumed(
         self,

@@ -104,6 +104,7 @@ class AutoPolicy:
     """
 
     every_batch = False
+    diverts = True
 
     def __init__(
         self,

@@ -69,6 +69,7 @@ class RoutingPolicy(Protocol):
     """See the module docstring for the order of calls."""
 
     every_batch: bool
+    diverts: bool  # whether rows with heavy keys may leave their batch (`eddies.core.diversion`)
 
     @property
     def is_surprised(self) -> bool:

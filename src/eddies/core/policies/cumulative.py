@@ -32,6 +32,7 @@ class CumulativePolicy:
 
     is_surprised = False
     every_batch = False
+    diverts = False
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[Signature, int], Tally] = {}

@@ -33,6 +33,7 @@ class GreedyPolicy:
 
     is_surprised = False
     every_batch = True
+    diverts = False
 
     def __init__(self, rng: random.Random, *, explored_share: float = EXPLORED_SHARE) -> None:
         self._rng = rng

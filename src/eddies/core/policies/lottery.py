@@ -37,6 +37,7 @@ class LotteryPolicy:
 
     is_surprised = False
     every_batch = True
+    diverts = False
 
     def __init__(self, rng: random.Random, *, cost_aware: bool = True) -> None:
         self._rng = rng

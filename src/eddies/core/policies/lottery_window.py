@@ -36,6 +36,7 @@ class LotteryWindowPolicy:
 
     is_surprised = False
     every_batch = True
+    diverts = False
 
     def __init__(
         self, rng: random.Random, *, window_rows: int = WINDOW_ROWS, cost_aware: bool = True

@@ -32,6 +32,7 @@ class NaivePolicy:
 
     is_surprised = False
     every_batch = True
+    diverts = False
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -34,6 +34,7 @@ class OnlinePolicy:
 
     is_surprised = False
     every_batch = True
+    diverts = False
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

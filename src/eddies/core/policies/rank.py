@@ -29,6 +29,7 @@ class RankPolicy:
 
     is_surprised = False
     every_batch = False
+    diverts = False
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[Signature, int], Tally] = {}

@@ -58,6 +58,7 @@ class StaticPolicy:
 
     is_surprised = False
     every_batch = False
+    diverts = False
 
     def __init__(self, order: Sequence[str]) -> None:
         self._order = tuple(order)

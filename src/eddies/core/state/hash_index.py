@@ -9,7 +9,7 @@ table must be for all of them. NULL keys are never entered: NULL joins nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from eddies.core.kernels.lines import (
 )
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import FixedColumn, Ids, Words
+from eddies.core.state.heavy_keys import HeavyKeys, find_heavy_keys
 from eddies.core.state.keys import key_words
 from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.rows import RowStore
@@ -73,6 +74,7 @@ class HashIndex:
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._chain_memory: npt.NDArray[np.uint64] | None = None
         self._filter = MissFilter()
+        self._heavy: HeavyKeys | None = None
         self.n_rows = 0  # rows of the store that were looked at
         self.n_entered = 0
         self.n_duplicates = 0
@@ -185,6 +187,19 @@ class HashIndex:
         answer = np.zeros(words.shape[0], dtype=np.bool_)
         answer[positions[:found]] = True
         return answer
+
+    def heavy_keys(self) -> HeavyKeys:
+        """Keys that have many more rows than others; found anew when the rows have doubled."""
+        known = self._heavy
+        if known is None or self.n_rows >= 2 * known.n_rows:
+            columns = [self._store.column(name) for name in self.columns]
+            words, valid = key_words([(column, None) for column in columns], 0, self.n_rows)
+            if self._flag is not None:
+                chosen = self._store.column(self._flag).words(None, 0, self.n_rows) != 0
+                valid = chosen if valid is None else chosen & (valid != 0)
+            kept = words if valid is None else words[valid.astype(np.bool_)]
+            known = self._heavy = replace(find_heavy_keys(kept), n_rows=max(1, self.n_rows))
+        return known
 
     def _words_at_hand(self) -> Words | None:
         """The words of all rows, if the store holds them as they are."""

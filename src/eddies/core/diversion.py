@@ -1,0 +1,110 @@
+"""Diversion: rows with a heavy key leave their batch and take the way on which they find less.
+
+One decision routes a batch, because rows with the same signature are alike on average. Where keys are
+skewed they are not. Take triangles in a graph with hubs: an edge into a hub has thousands of
+continuations, but few edges come to where it begins; for an edge out of a hub it is the other way
+round. Any one order multiplies the hubs' edges with each other, whoever plans it. An eddy may send each
+row its own way: with `a` and `b` matches on two ways the row costs min(a, b). Summed over the edges of
+a graph, this is what worst-case optimal joins promise for triangles (Ngo, Porat, Re and Rudra 2012),
+by probes of plain indexes.
+
+A decision whose step brings many rows for one is looked at: if the index behind it has heavy keys, the
+rows of each batch that have one are told apart, and go to the other probe of the same fork that has
+the fewest rows for them, if these are much fewer. All ways of a fork are legal and stamps belong to the
+driver, so the answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from eddies.core.batch import RoutedBatch
+from eddies.core.module import Step
+from eddies.core.route import Route
+from eddies.core.state.scratch import Scratch
+
+__all__ = ["Diversion", "Foretells"]
+
+FAN_OUT = 16  # rows for one, on average, from which on a step is looked at
+_GAIN = 4.0  # a row leaves if it finds so many times less elsewhere
+
+
+@runtime_checkable
+class Foretells(Protocol):
+    """A step that can say beforehand what rows will find."""
+
+    def has_heavy_keys(self, scratch: Scratch) -> bool:
+        """Whether some keys have many more rows than others."""
+        ...
+
+    def matches(self, batch: RoutedBatch, scratch: Scratch) -> npt.NDArray[np.float64]:
+        """About how many rows each row of `batch` will find."""
+        ...
+
+
+class Diversion:
+    """Looks after the decisions of one router."""
+
+    def __init__(self, scratch: Scratch, prepare: Callable[[Step], object]) -> None:
+        self._scratch = scratch
+        self._prepare = prepare
+        self._on: set[tuple[Route, int]] = set()  # once heavy keys were met, they are looked for
+        self.n_diverted = 0  # rows
+
+    def is_worth_a_look(self, route: Route, choice: int) -> bool:
+        """Whether rows that go this way may bring many."""
+        is_many = route.n_out[choice] > FAN_OUT * route.n_in[choice]
+        return is_many or (bool(self._on) and (route, choice) in self._on)
+
+    def apart(
+        self, batch: RoutedBatch, route: Route, choice: int
+    ) -> Iterator[tuple[int, RoutedBatch]]:
+        """`batch` in parts, each with the step that it should go to; the last stays with `choice`."""
+        step = route.steps[choice]
+        others = [n for n in _probes(route) if n != choice]
+        if not others or not isinstance(step, Foretells):
+            yield choice, batch
+            return
+        self._prepare(route.steps[choice])
+        if not step.has_heavy_keys(self._scratch):
+            yield choice, batch
+            return
+        self._on.add((route, choice))
+        expected = step.matches(batch, self._scratch)
+        heavy = np.flatnonzero(expected >= FAN_OUT * _GAIN)
+        if not heavy.shape[0]:
+            yield choice, batch
+            return
+        picked = batch.picked(route, heavy.astype(np.int32))
+        best = expected[heavy] / _GAIN
+        ways = np.full(heavy.shape[0], choice)
+        for number in others:
+            other = route.steps[number]
+            assert isinstance(other, Foretells)
+            self._prepare(route.steps[number])
+            found = other.matches(picked, self._scratch)
+            ways[found < best] = number
+            best = np.minimum(best, found)
+        stays = np.ones(batch.n_rows, dtype=np.bool_)
+        for number in others:
+            rows = heavy[ways == number]
+            if rows.shape[0]:
+                stays[rows] = False
+                self.n_diverted += rows.shape[0]
+                yield number, batch.picked(route, rows.astype(np.int32))
+        if stays.any():
+            yield choice, batch.kept(route, stays)
+
+
+def _probes(route: Route) -> list[int]:
+    """The steps of a route that can say beforehand what rows will find, and do not multiply all."""
+    assert route.fork is not None
+    return [
+        number
+        for number, candidate in enumerate(route.fork.candidates)
+        if not candidate.cross and isinstance(route.steps[number], Foretells)
+    ]
