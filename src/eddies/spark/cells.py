@@ -28,7 +28,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
+from eddies.core.constraints import is_connected
 from eddies.core.graph import Graph, KeyClass
+from eddies.core.lineage import bits
 from eddies.core.query import Query
 
 __all__ = [
@@ -49,6 +51,7 @@ _PROBE_NS = 25.0
 _EXCHANGE_NS = 250.0
 _TASK_NS = 5e6
 _MOST_BOXES = 20_000
+_MORE_PRODUCTS = 2.0  # times as many rows of Cartesian products as with another relation last
 _UNKNOWN_ROWS = 1_000_000
 
 How = Literal["direct", "exchange", "partitions"]
@@ -177,8 +180,9 @@ def plan_cells(
     roles = {relation.name: len(relation.roles) for relation in graph.relations}
     asked = {r.name for r in graph.relations if all(graph.asked >> role & 1 for role in r.roles)}
     joined = [name for name in names if name not in asked]
-    largest = max(joined, key=lambda name: sizes[name].rows)
-    splittable = [name for name in joined if roles[name] == 1 and sizes[name].is_divisible]
+    driving = _driving(graph, joined, sizes)
+    largest = max(driving, key=lambda name: sizes[name].rows)
+    splittable = [name for name in driving if roles[name] == 1 and sizes[name].is_divisible]
     splittable.sort(key=lambda name: -sizes[name].rows)
     hashable = _hashable(graph)
     for name, size in sizes.items():
@@ -197,6 +201,32 @@ def plan_cells(
     if best is None:  # no box of just so many cells
         best = box(names, sizes, hashable, (1,) * (1 + len(graph.classes)), None, largest, n_slots)
     return best
+
+
+def _driving(graph: Graph, names: Sequence[str], sizes: Mapping[str, RelationSize]) -> list[str]:
+    """The relations that may stream by last: those from which few products must be made.
+
+    That is all of them, except where no predicate leads from one relation to another: with
+    `a.x = b.y + c.z` and a large `a`, rows of b and c should meet first and then look for a.
+    """
+    products = {name: _products(graph, name, sizes) for name in names}
+    least = min(products.values())
+    return [name for name in names if products[name] <= _MORE_PRODUCTS * least]
+
+
+def _products(graph: Graph, name: str, sizes: Mapping[str, RelationSize]) -> float:
+    """Rows of Cartesian products on the way from a relation, with one match for each predicate."""
+    of = {role.source_id: sizes[graph.relations[role.relation].name].rows for role in graph.roles}
+    relation = next(r for r in graph.relations if r.name == name)
+    spanned, n_rows, n_made = 1 << relation.roles[0], float(sizes[name].rows), 0.0
+    while missing := bits(graph.all_sources & ~spanned):
+        connected = [source for source in missing if is_connected(graph, spanned, source)]
+        source = connected[0] if connected else min(missing, key=of.__getitem__)
+        if not connected:
+            n_rows *= of[source]
+            n_made += n_rows
+        spanned |= 1 << source
+    return n_made
 
 
 def _divides(shares: Sequence[int], divisible: set[int]) -> bool:

@@ -15,6 +15,7 @@ from eddies.core.policies.base import Fork
 __all__ = ["MIN_COST_NS", "Tally", "costs_or_cheapest", "draw", "without_cross"]
 
 MIN_COST_NS = 0.01  # a module is never free: keeps ratios finite when a virtual clock stands still
+_LARGER_PRODUCT = 16.0  # times the smallest: such a product is not tried
 
 
 class Tally:
@@ -62,9 +63,15 @@ class Tally:
 
 
 def without_cross(fork: Fork) -> Sequence[int]:
-    """The choices that are no Cartesian product; all of them if there is nothing else."""
+    """The choices that are no Cartesian product. If there is nothing else, the smaller products: even
+    to try one row with a large one may cost more than all of the smallest.
+    """
     choices = [i for i, candidate in enumerate(fork.candidates) if not candidate.cross]
-    return choices or range(len(fork.candidates))
+    if choices or len(fork.candidates) == 1:
+        return choices or (0,)
+    sizes = [1.0 if c.forecast is None else c.forecast() for c in fork.candidates]
+    most = _LARGER_PRODUCT * max(1.0, min(sizes))
+    return [i for i, size in enumerate(sizes) if size <= most]
 
 
 def costs_or_cheapest(costs_ns: Sequence[float | None]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.constraints import Move, legal_moves, may_skip_build
@@ -101,7 +102,8 @@ class StemsMode(StateMode):
         stem = self._stems[self._graph.roles[move.target].relation]
         to = table.route(move.after(signature))
         probe = Probe(self._graph, stem, move.target, signature, to)
-        return probe, Candidate(move.target, probe.name, "probe", move.cross)
+        forecast = partial(_n_stored, stem) if move.cross else None
+        return probe, Candidate(move.target, probe.name, "probe", move.cross, forecast)
 
     def end(self, relation: int) -> None:
         pass
@@ -119,3 +121,8 @@ class StemsMode(StateMode):
 
     def resume(self) -> Resumed | None:
         return None
+
+
+def _n_stored(stem: SteM) -> float:
+    """What a Cartesian product makes of one tuple."""
+    return float(stem.store.n_rows)
