@@ -20,6 +20,7 @@ from eddies.core.graph import make_graph
 from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.errors import OptionError
+from eddies.observe.explain import explain_query
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.reading import coordinates_of
 from eddies.sql import SqlPlan, plan
@@ -223,3 +224,12 @@ def test_nothing_is_routed_before_a_question_can_be_answered() -> None:
     found = eddy.poll()
     assert found is not None
     assert found.column(0).to_pylist() == [20]
+
+
+def test_a_question_can_be_explained() -> None:
+    text = "SELECT t.x FROM t, u WHERE t.k = u.k AND EXISTS (SELECT 1 FROM v WHERE v.k = t.k)"
+    schemas = {name: pa.schema(columns.items()) for name, columns in COLUMNS.items()}
+    planned = plan(text, schemas, host="spark", may_ask=True)
+    explained = explain_query(planned.blocks[0].query)
+    assert "some:" in explained
+    assert "-> result" in explained

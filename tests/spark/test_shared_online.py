@@ -59,10 +59,9 @@ def test_queries_stop_one_by_one_and_resume_together(spark: SparkSession, tmp_pa
     assert places_of(query_id)
     first["dear"].stop()
     assert not places_of(query_id), "keepers leave with the last query"
-    with pytest.raises(StateError, match="another query"):
-        eddies.online(
-            two | {"dear": QUERIES["in Lima"]}, dict(tables), spark=spark, options=options
-        )
+    for others in (two | {"dear": QUERIES["in Lima"]}, {"all": STREAM_QUERY}):
+        with pytest.raises(StateError, match="another query"):
+            eddies.online(others, dict(tables), spark=spark, options=options)
     inputs = dict(tables) | {"items": eddies.read.simulated(tables["items"])}
     second = eddies.online(two, inputs, spark=spark, options=options)
     for name, query in second.items():
@@ -80,9 +79,18 @@ def test_what_cannot_be_shared_is_named(spark: SparkSession) -> None:
     grouped = "SELECT shop, count(*) AS n FROM orders GROUP BY shop"
     with pytest.raises(UnsupportedError, match="'counts' is more than a join"):
         eddies.online({"all": STREAM_QUERY, "counts": grouped}, tables, spark=spark)
-    options = eddies.Options(window={"orders": "5 rows"})
-    with pytest.raises(OptionError, match="window"):
-        eddies.online(QUERIES, tables, spark=spark, options=options)
+    derived = (
+        "SELECT o.id FROM orders o, (SELECT DISTINCT order_id FROM items) d WHERE o.id = d.order_id"
+    )
+    with pytest.raises(UnsupportedError, match="'orders' is more than a join"):
+        eddies.online({"all": STREAM_QUERY, "orders": derived}, tables, spark=spark)
+    for options in (eddies.Options(window={"orders": "5 rows"}), eddies.Options(memory="1GB")):
+        with pytest.raises(OptionError, match=r"window|memory"):
+            eddies.online(QUERIES, tables, spark=spark, options=options)
+    still = {"customers": spark.createDataFrame(stream_tables(10)["customers"])}
+    named = "SELECT a.id FROM customers a, customers b WHERE a.city = b.city"
+    with pytest.raises(UnsupportedError, match="'named' is a batch DataFrame"):
+        eddies.online({"all": STREAM_QUERY, "named": named}, tables | still, spark=spark)
     mirrored = eddies.read.arrow(stream_tables(10)["orders"])
     inputs = tables | {"orders": mirrored.mirror(eddies.read.arrow(stream_tables(10)["orders"]))}
     with pytest.raises(UnsupportedError, match="'orders' has mirrors"):

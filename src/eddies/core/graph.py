@@ -167,7 +167,7 @@ class Graph:
 
     @property
     def all_sources(self) -> int:
-        """The sources that a result spans: not those that are only asked for matches."""
+        """The sources that results span: not those that are only asked for matches."""
         return (1 << len(self.roles)) - 1 & ~self.asked
 
     @property
@@ -178,10 +178,6 @@ class Graph:
     def is_asked(self, relation: int) -> bool:
         """Whether a relation has a role that is only asked, so that it must be complete before that."""
         return any(self.asked >> role & 1 for role in self.relations[relation].roles)
-
-    @property
-    def all_done(self) -> int:
-        return (1 << len(self.optionals)) - 1
 
     def part_of(self, sources: int) -> int:
         """The query that a batch with these sources belongs to."""
@@ -475,13 +471,14 @@ def _key_classes(builder: _Builder, selections: list[list[Expr]]) -> tuple[KeyCl
 
 
 _MICROS_PER_DAY = 86_400_000_000
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
 def _bands(builder: _Builder, expr: Expr, classes: tuple[KeyClass, ...]) -> tuple[Band, ...]:
     """How a sorted index can narrow down a comparison, seen from either side.
 
-    None where the two sides share a key class: there the hash index answers.
+    None where the two sides share a key class: there the hash index answers. An equality comes here if
+    one side reads several sources, as in `a.x = b.y + c.z`: who has b and c finds a by two bounds.
     """
     if not (isinstance(expr, Call) and expr.function in _MIRRORED and len(expr.args) == 2):
         return ()
@@ -496,10 +493,12 @@ def _bands(builder: _Builder, expr: Expr, classes: tuple[KeyClass, ...]) -> tupl
             continue
         if any(c.mask & mask and c.mask & probe_mask for c in classes):
             continue
+        if comparison == "eq" and pa.types.is_floating(type_):
+            continue  # equality of NaN is not an interval
         target, shift = _without_shift(builder, target)
         source_id, column = builder.stored_column(target)
-        is_lower = comparison in ("gt", "ge")
-        found.append(Band(source_id, column, probe, probe_mask, is_lower, shift))
+        bounds = {"gt": (True,), "ge": (True,), "eq": (True, False)}.get(comparison, (False,))
+        found += [Band(source_id, column, probe, probe_mask, b, shift) for b in bounds]
     return tuple(found)
 
 

@@ -45,8 +45,8 @@ class Output:
         self._functions = graph.functions
         self.schema = result_schema(query)
         self._ready: deque[pa.RecordBatch] = deque()
-        self._parts = [_Pieces(part_schema(part), part.output) for part in query.parts]
-        self._parts = self._parts or [_Pieces(self.schema, query.output)]
+        parts = [_Pieces(part_schema(part), part.output) for part in query.parts]
+        self._parts = parts or [_Pieces(self.schema, query.output)]
         self._lock = threading.Lock()
         self._aggregators: list[Aggregator] = []
         self.n_rows = 0  # joined rows, before any aggregation

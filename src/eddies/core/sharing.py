@@ -5,11 +5,12 @@
 
 The queries become one `Query` whose sources are the sources of all of them, and nothing connects those
 of one with those of another. Sources of different queries that read the same table are roles of one
-relation, as in a self-join: its rows come in once, are stored once, with a flag for each role that says
-whether its selections want the row, and each key column is indexed once, whoever probes it (Madden et
-al. 2002 do so with a bitmap of queries in every tuple; Raman et al. 2003, section 2, name it as a use
-of SteMs). A batch belongs to the query of its driver and is routed among the sources of that query
-only, by what was learned about them. It is a result when it spans them all.
+relation, as in a self-join: its rows come in once and are stored once, with a flag for each role that
+says whether its selections want the row (Madden et al. 2002 do so with a bitmap of queries in every
+tuple; Raman et al. 2003, section 2, name it as a use of SteMs). Roles without selections share their
+indexes, one a key; a role with some has its own, of the rows that it wants. A batch belongs to the
+query of its driver and is routed among the sources of that query only, by what was learned about them.
+It is a result when it spans them all.
 
 The stamps need nothing new: a result has parts of one query only, and the limits of its driver hold for
 each of them.
@@ -21,10 +22,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eddies.core.expr import Call, Cast, Column, Expr, Literal
+from eddies.core.options import Options
 from eddies.core.query import Equality, Part, Query, UserFunction
-from eddies.errors import PlanError, UnsupportedError
+from eddies.errors import OptionError, PlanError, UnsupportedError
 
-__all__ = ["shared"]
+__all__ = ["check_sharing", "shared"]
+
+
+def check_sharing(options: Options) -> None:
+    """Raise if `options` do not suit an eddy with several queries: SteMs, in memory."""
+    if options.state not in ("auto", "stems") or options.memory is not None:
+        raise OptionError(
+            "several queries in one eddy need state='stems' or 'auto', and no bound on memory"
+        )
+    if options.partial or options.order or options.stem != "hash":
+        raise OptionError("partial=..., order=... and stem=... are for an eddy with one query")
 
 
 def shared(queries: Mapping[str, Query]) -> Query:

@@ -61,6 +61,8 @@ class LocalRun:
         stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
     ) -> None:
         options = options or Options()
+        if query.parts:
+            raise UnsupportedError("this host runs one query; for several, push rows to an Eddy")
         self._clock = clock or RealClock()
         self._stall_timeout_ns = int(stall_timeout_s * 1e9)
         self._interleave = interleave

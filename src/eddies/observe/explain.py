@@ -41,7 +41,8 @@ def explain_query(query: Query) -> str:
 
 
 def _routes(graph: Graph) -> list[str]:
-    waiting = [Signature(1 << role.source_id) for role in graph.roles]
+    driving = [role.source_id for role in graph.roles if not graph.asked >> role.source_id & 1]
+    waiting = [Signature(1 << source_id) for source_id in driving]
     seen = set(waiting)
     lines: list[str] = []
     for signature in waiting:

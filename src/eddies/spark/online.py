@@ -116,8 +116,9 @@ def _start(
     planned = plan_inputs(query, inputs, list(tables), spark, options, functions)
     frame = planned.dataframe()
     states = [state_folder(options, block.name) for block in planned.blocks]
-    run = OnlineRun(frame, str(options.checkpoint), states, _are_finite(inputs), temporary)
-    return OnlineQuery(run, to_arrow_schema(frame.schema, timezone="UTC"))
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    run = OnlineRun(frame, str(options.checkpoint), states, temporary)
+    return OnlineQuery(run, schema, _are_finite(inputs.values()))
 
 
 def _start_all(
@@ -140,14 +141,15 @@ def _start_all(
         planned.block.dataframe(spark, options),
         str(options.checkpoint),
         [state_folder(options, planned.block.name)],
-        _are_finite(inputs),
         temporary,
         tuple(queries),
     )
-    return {
-        name: OnlineQuery(run, schema, number)
-        for number, (name, schema) in enumerate(planned.schemas.items())
-    }
+    started = {}
+    for number, (name, schema) in enumerate(planned.schemas.items()):
+        read = planned.tables[name]
+        is_finite = _are_finite(inputs[table] for table in read)
+        started[name] = OnlineQuery(run, schema, is_finite, number, read)
+    return started
 
 
 def _inputs(
@@ -160,9 +162,9 @@ def _inputs(
     return inputs
 
 
-def _are_finite(inputs: Mapping[str, Input]) -> bool:
+def _are_finite(inputs: Iterable[Input]) -> bool:
     """Whether all sources tell when they have ended: streaming DataFrames do not."""
-    return all(given.frame is None or not given.is_streaming for given in inputs.values())
+    return all(given.frame is None or not given.is_streaming for given in inputs)
 
 
 def _input(name: str, table: object, options: Options) -> Input:
@@ -187,17 +189,26 @@ class OnlineQuery:
     """A running online query. Iterate over it for results, as often as you like: each iteration gives
     all results from the first, and waits for more until the answer is complete or the query stopped.
 
-    Queries that share a run have one `progress`, that of all; the run ends when each of them has been
-    stopped or is complete.
+    Queries that share a run have one `progress`, that of all. Each is complete when the sources that it
+    reads have ended. The run goes on until each of them is complete or was stopped: one that was
+    stopped before others is computed on, and what it finds can be iterated.
     """
 
-    def __init__(self, run: OnlineRun, schema: pa.Schema, number: int = 0) -> None:
+    def __init__(
+        self,
+        run: OnlineRun,
+        schema: pa.Schema,
+        is_finite: bool,
+        number: int = 0,
+        tables: frozenset[str] | None = None,
+    ) -> None:
         self.schema = schema
         self._run = run
+        self._is_finite = is_finite
         self._number = number
+        self._tables = tables  # that it reads; None: all
         self._is_complete = False
         self._is_stopped = False
-        self._is_closed = False
 
     # Results
 
@@ -207,7 +218,7 @@ class OnlineQuery:
             if self._run.is_committed(epoch):
                 for rows in self._run.results(self._number, epoch):
                     yield rows.cast(self.schema)
-                if self._run.ends_with(epoch):
+                if self._is_finite and self._run.ends_with(epoch, self._tables):
                     self._complete()
                     return
                 epoch += 1
@@ -223,7 +234,7 @@ class OnlineQuery:
 
         Raises if the query was stopped before, has failed, or reads streams that never end.
         """
-        if not self._run.is_finite:
+        if not self._is_finite:
             raise UnsupportedError(
                 "a streaming DataFrame has no end, so there is no complete result: iterate over the "
                 "query instead"
@@ -247,22 +258,19 @@ class OnlineQuery:
     def _complete(self) -> None:
         if not self._is_complete:
             self._is_complete = True
-            self._run.end()  # there is nothing to come for others either
+            self._run.leave(self._number)
 
     def stop(self) -> None:
         """Stop reading. What has been found so far can still be iterated, until `close`."""
-        if not self._is_stopped:
-            self._is_stopped = True
-            self._run.leave()
+        self._is_stopped = True
+        self._run.leave(self._number)
 
     def close(self) -> None:
         """Stop, and remove the temporary folder, if there is one, with all results. A folder that is
         shared goes when all queries are closed.
         """
         self.stop()
-        if not self._is_closed:
-            self._is_closed = True
-            self._run.close()
+        self._run.close(self._number)
 
     def __enter__(self) -> OnlineQuery:
         return self

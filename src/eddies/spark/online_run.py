@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import shutil
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -90,7 +91,8 @@ def results_folder(checkpoint: str, number: int) -> str:
 
 class OnlineRun:
     """A started Spark streaming query. `members` are the names of the queries that share it, if
-    several do; `states` are the folders of its blocks. It ends when all have left.
+    several do; `states` are the folders of its blocks. It ends when all have left, and not before: what
+    those find that have left is written as well.
     """
 
     def __init__(
@@ -98,15 +100,15 @@ class OnlineRun:
         frame: DataFrame,
         checkpoint: str,
         states: Sequence[str],
-        is_finite: bool,
         temporary: str | None,
         members: tuple[str, ...] = (),
     ) -> None:
         self.checkpoint = checkpoint.rstrip("/")
-        self.is_finite = is_finite
         self._states = states
         self._temporary = temporary
-        self._n_inside = self._n_open = max(1, len(members))
+        self._inside = set(range(max(1, len(members))))
+        self._open = set(self._inside)
+        self._lock = threading.Lock()
         kept = frame.mapInArrow(_Keep(self.checkpoint, members), "nothing long")
         writer = kept.writeStream.format("noop").option("checkpointLocation", self.checkpoint)
         try:
@@ -134,10 +136,11 @@ class OnlineRun:
                     for i in range(reader.num_record_batches):
                         yield reader.get_batch(i)
 
-    def ends_with(self, epoch: int) -> bool:
-        """Whether an epoch is the last: all sources have ended in it."""
+    def ends_with(self, epoch: int, tables: frozenset[str] | None) -> bool:
+        """Whether all sources, or those that are read from `tables`, have ended with an epoch."""
         offsets = self._offsets(epoch)
-        return self.is_finite and all(offset["end"] for offset in offsets.values())
+        read = offsets if tables is None else tables & set(offsets)
+        return all(offsets[name]["end"] for name in read)
 
     # Where it stands
 
@@ -194,10 +197,12 @@ class OnlineRun:
 
     # The end
 
-    def leave(self) -> None:
-        """A query that shares the run needs no more epochs."""
-        self._n_inside -= 1
-        if self._n_inside <= 0:
+    def leave(self, number: int) -> None:
+        """A query that shares the run needs no more epochs. When none does, there are no more."""
+        with self._lock:
+            self._inside.discard(number)
+            is_last = not self._inside
+        if is_last:
             self.end()
 
     def end(self) -> None:
@@ -206,10 +211,12 @@ class OnlineRun:
             self._query.stop()
         dismiss(str(self._query.id))
 
-    def close(self) -> None:
+    def close(self, number: int) -> None:
         """A query that shares the run is closed; the last one removes the temporary folder."""
-        self._n_open -= 1
-        if self._n_open <= 0:
+        with self._lock:
+            self._open.discard(number)
+            is_last = not self._open
+        if is_last:
             self.remove()
 
     def remove(self) -> None:

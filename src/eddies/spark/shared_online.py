@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from eddies.core.options import Options
 from eddies.core.output import result_schema
 from eddies.core.query import Query, UserFunction
-from eddies.core.sharing import shared
+from eddies.core.sharing import check_sharing, shared
 from eddies.errors import OptionError, UnsupportedError
 from eddies.spark.block import BlockPlan, plan_shared_block
 from eddies.spark.inputs import Input
@@ -31,10 +31,11 @@ __all__ = ["PlannedQueries", "plan_shared"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedQueries:
-    """Queries ready to run together: the block of all, and the columns of each."""
+    """Queries ready to run together: the block of all, and of each its columns and tables."""
 
     block: BlockPlan
     schemas: dict[str, pa.Schema]
+    tables: dict[str, frozenset[str]]
 
 
 def plan_shared(
@@ -47,6 +48,7 @@ def plan_shared(
 ) -> PlannedQueries:
     """Decide how `queries`, by name, run together over `inputs`."""
     check_streaming(options)
+    check_sharing(options)
     if options.window:
         raise OptionError(
             "Options(window=...) is for one online query; start those with windows by themselves"
@@ -69,14 +71,20 @@ def plan_shared(
         for name, block in blocks.items()
         for source, conditions in block.pushdown.items()
     }
-    planned = plan_shared_block(
-        Block("shared", together, pushdown), inputs, n_slots(spark), options
-    )
+    if not any(inputs[source.table].is_streaming for source in together.sources):
+        raise UnsupportedError("nothing that streams is read by a query that can have results")
+    # Named like the block of a query by itself: so neither takes up the state of the other.
+    block = Block(next(iter(blocks.values())).name, together, pushdown)
+    planned = plan_shared_block(block, inputs, n_slots(spark), options)
     schemas = {
         name: to_arrow_schema(from_arrow_schema(result_schema(block.query)), timezone="UTC")
         for name, block in blocks.items()
     }
-    return PlannedQueries(planned, schemas)
+    read = {
+        name: frozenset(source.table for source in block.query.sources)
+        for name, block in blocks.items()
+    }
+    return PlannedQueries(planned, schemas, read)
 
 
 def _only_block(
@@ -92,7 +100,12 @@ def _only_block(
     used = named_tables(text)
     own = {table: given for table, given in inputs.items() if table.lower() in used}
     planned = plan_text(text, own, tables, spark, options, functions)
-    if planned.above is not None or len(planned.blocks) != 1 or planned.constants:
+    if not any(given.is_streaming for given in own.values()):
+        raise UnsupportedError(
+            f"every table of query {name!r} is a batch DataFrame: use eddies.sql"
+        )
+    computed = planned.constants or planned.derived
+    if planned.above is not None or len(planned.blocks) != 1 or computed:
         why = "; ".join(planned.reasons)
         raise UnsupportedError(
             f"query {name!r} is more than a join of tables{f' ({why})' if why else ''}; start it by "

@@ -123,7 +123,7 @@ def stored_cells(options: Options, plan: BlockPlan) -> CellPlan | None:
         return None
     _plan_file(plan).check(known, folder)
     cells = CellPlan.from_values(known.cells)
-    if options.cells is not None and options.cells != cells.n_cells:
+    if options.cells is not None and plan.cells.n_cells != cells.n_cells:
         raise OptionError(
             f"the checkpoint {folder} was made with {cells.n_cells} cells, Options(cells="
             f"{options.cells}) asks for others; leave it out, or use another checkpoint"

@@ -23,7 +23,7 @@ from eddies.streaming.folder import open_folder
 __all__ = ["PlanFile", "fingerprint"]
 
 _NAME = "plan.json"
-_VERSION = 1
+_VERSION = 2
 
 
 def fingerprint(query: Query, *others: object) -> str:

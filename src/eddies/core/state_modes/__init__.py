@@ -14,6 +14,7 @@ from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options, StemName
+from eddies.core.sharing import check_sharing
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.list_index import ListIndex
 from eddies.core.state.sorted_runs import SortedRuns
@@ -96,17 +97,6 @@ def _asking(options: Options, mode: StateMode) -> StateMode:
     return mode
 
 
-def _sharing(options: Options, mode: StateMode) -> StateMode:
-    """Queries that share an eddy share SteMs, in memory."""
-    if options.state not in ("auto", "stems") or options.memory is not None:
-        raise OptionError(
-            "several queries in one eddy need state='stems' or 'auto', and no bound on memory"
-        )
-    if options.partial or options.order or options.stem != "hash":
-        raise OptionError("partial=..., order=... and stem=... are for an eddy with one query")
-    return mode
-
-
 def make_state_mode(
     options: Options,
     graph: Graph,
@@ -117,7 +107,8 @@ def make_state_mode(
 ) -> StateMode:
     """The mode that `options` ask for."""
     if len(graph.parts) > 1:
-        return _sharing(options, StemsMode(graph, stems, stamps))
+        check_sharing(options)
+        return StemsMode(graph, stems, stamps)
     if graph.asked:
         return _asking(options, StemsMode(graph, stems, stamps))
     by_region = options.policy in ("content", "cumulative-window")
