@@ -34,6 +34,7 @@ import pyarrow as pa
 from eddies.core.access import Access, LookupExecutor
 from eddies.core.access.preference import Preference
 from eddies.core.batch import RoutedBatch
+from eddies.core.bounds import key_bounds
 from eddies.core.clock import Clock, RealClock
 from eddies.core.constraints import is_result
 from eddies.core.entry import Entry
@@ -255,6 +256,21 @@ class Eddy:
         if self._events is not None:
             name, n_rows = self.graph.relations[relation].name, self._n_arrived[relation]
             self._events.emit(SourceEnded(self._clock.now_ns(), name, n_rows))
+
+    def bounds(self, source: str) -> tuple[Expr, ...]:
+        """What rows of a relation must fulfil to find partners, as far as the keys of relations tell
+        that have ended; nothing if that cannot be said.
+        """
+        relation = self._relation(source)
+        is_known = [
+            ended and stem.n_built == stem.store.n_rows
+            for ended, stem in zip(self._ended, self.stems, strict=True)
+        ]
+        if len(self.graph.relations[relation].roles) > 1 or len(self.graph.parts) > 1:
+            return ()
+        if self.mode.spills or self.access is not None or self.graph.query.never:
+            return ()
+        return key_bounds(self.graph, self.stems, is_known, relation)
 
     def restore(self, source: str, batch: pa.RecordBatch) -> None:
         """Rows that came in an earlier life of this query: stored like others, but not routed, because

@@ -61,16 +61,20 @@ class ParquetSplit:
         check_unchanged(self.place, self.file)
         footer = footer_of(self.place, self.file)
         constants = partition_values(self.file, self.schema)
-        if where:
-            pruner = Pruner(where, self.schema)
-            leaves = leaf_by_name(footer.schema)
-            if not pruner.may_pass(
-                ranges_of(footer, self.row_group, leaves, constants, self.schema, pruner.columns)
-            ):
-                return
+        if where and not self.may_pass(Pruner(where, self.schema)):
+            return
         reader = _Reader(self, footer, tuple(columns), constants, dictionaries)
         with reading(self.file):
             yield from reader.batches(where, batch_rows)
+
+    def may_pass(self, pruner: Pruner) -> bool:
+        """Whether some row might fulfil the predicates of `pruner`."""
+        footer = footer_of(self.place, self.file)
+        constants = partition_values(self.file, self.schema)
+        leaves = leaf_by_name(footer.schema)
+        return pruner.may_pass(
+            ranges_of(footer, self.row_group, leaves, constants, self.schema, pruner.columns)
+        )
 
 
 def ranges_of(

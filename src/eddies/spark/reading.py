@@ -3,9 +3,9 @@
 Every cell reads the same list of splits and takes from it what belongs to its coordinates, so the list
 is made once and travels to all of them:
 
-* a *row split* gives each cell an interval of the rows, counted over the concatenated splits. Splits
-  outside of the interval are not opened; one that is cut by a border is read by both neighbours, each
-  of which keeps its side;
+* a *row split* deals out splits, if that can be done evenly. If not, it gives each cell an interval
+  of the rows, counted over the concatenated splits. Splits outside of the interval are not opened; one
+  that is cut by a border is read by both neighbours, each of which keeps its side;
 * a *hashed* relation is read by all and filtered: a row stays where the hash of its key says. NULL
   keys match nothing and are dropped.
 """
@@ -21,11 +21,14 @@ import pyarrow as pa
 
 from eddies.core.expr import Expr
 from eddies.core.state.columns import column_of
+from eddies.sources.pruning import Pruner
+from eddies.sources.row_groups import ParquetSplit
 from eddies.sources.source import Split
 
 __all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 
 Heavy = Mapping[int, npt.NDArray[np.uint64]]  # by dimension: the words of heavy keys
+_UNEVEN = 1.05  # as many rows for some cell as it would have if all had the same
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(33)
 _HALF = np.uint64(32)
@@ -71,15 +74,18 @@ class Reading:
         *,
         is_last: bool = False,
         even_empty: bool = False,
+        bounds: tuple[Expr, ...] = (),
     ) -> Iterator[pa.RecordBatch]:
         """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of
         which nothing is left come only if `even_empty`.
 
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
-        which are dealt out (see `heavy_keys`).
+        which are dealt out (see `heavy_keys`). Splits that hold nothing within `bounds` may be left
+        out, but not where rows with heavy keys are counted: cells may have different bounds.
         """
         n_before = 0
-        for batch in self._split_rows(coordinates[0]):
+        assert not (is_last and bounds and heavy), "cells deal out alike what they read alike"
+        for batch in self._split_rows(coordinates[0], bounds):
             kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
             n_before += batch.num_rows
             if kept.num_rows or even_empty:
@@ -89,15 +95,19 @@ class Reading:
         """The rows of a batch that belong to the cell; for those that come another way."""
         return self._hashed(batch, coordinates, {}, None)
 
-    def _split_rows(self, part: int) -> Iterator[pa.RecordBatch]:
+    def _split_rows(self, part: int, bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
         if self.row_share == 1:
-            for split in self.splits:
-                yield from split.read(self.columns, self.where)
+            yield from self._whole(self.splits, bounds)
             return
         sizes = [split.n_rows for split in self.splits]
         known = [size for size in sizes if size is not None]
         if len(known) == len(sizes):
-            yield from self._interval(part, known)
+            dealt = _dealt(known, self.row_share)
+            if dealt is not None:
+                mine = [s for s, cell in zip(self.splits, dealt, strict=True) if cell == part]
+                yield from self._whole(mine, bounds)
+            else:
+                yield from self._interval(part, known, bounds)
             return
         # Nobody knows the borders: deal out whole splits, or batches if there are few splits.
         # Batches can be dealt out only if every reading gives the same ones.
@@ -111,7 +121,14 @@ class Reading:
                     yield batch
                 number += 1
 
-    def _interval(self, part: int, sizes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def _whole(self, splits: Sequence[Split], bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
+        for split in splits:
+            if _may_pass(split, bounds):
+                yield from split.read(self.columns, self.where)
+
+    def _interval(
+        self, part: int, sizes: Sequence[int], bounds: tuple[Expr, ...]
+    ) -> Iterator[pa.RecordBatch]:
         total = sum(sizes)
         begin = total * part // self.row_share
         end = total * (part + 1) // self.row_share
@@ -119,7 +136,7 @@ class Reading:
         for split, size in zip(self.splits, sizes, strict=True):
             low, high = max(begin - first, 0), min(end - first, size)
             first += size
-            if low >= high:
+            if low >= high or not _may_pass(split, bounds):
                 continue
             if (low, high) == (0, size):
                 yield from split.read(self.columns, self.where)
@@ -159,3 +176,24 @@ class Reading:
                 wanted &= valid
             keep = wanted if keep is None else keep & wanted
         return batch if keep is None else batch.filter(pa.array(keep))
+
+
+def _dealt(sizes: Sequence[int], row_share: int) -> list[int] | None:
+    """The cell of each split, if all cells can have about the same number of rows; None if not.
+
+    Neighbours go to different cells, because what a query is about often lies together.
+    """
+    loads = [0] * row_share
+    cells = []
+    for size in sizes:
+        cell = min(range(row_share), key=loads.__getitem__)
+        loads[cell] += size
+        cells.append(cell)
+    return cells if max(loads) <= _UNEVEN * sum(sizes) / row_share else None
+
+
+def _may_pass(split: Split, bounds: tuple[Expr, ...]) -> bool:
+    """Whether a split may hold rows within `bounds`, as far as can be told without reading it."""
+    if not bounds or not isinstance(split, ParquetSplit):
+        return True
+    return split.may_pass(Pruner(bounds, split.schema))

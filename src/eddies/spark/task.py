@@ -90,7 +90,8 @@ class EddyTask:
             for name in self.order:
                 if trace is not None:
                     trace.see(eddy)
-                deliver = fed.get(name) or partial(self._read, name, coordinates, heavy)
+                bounds = eddy.bounds(name) if name in self.readings else ()
+                deliver = fed.get(name) or partial(self._read, name, coordinates, heavy, bounds)
                 yield from self._take_in(eddy, name, deliver())
             while (rows := eddy.poll()) is not None:
                 yield rows
@@ -151,12 +152,14 @@ class EddyTask:
         return {d: keys for d, keys in heavy_keys(last).items() if d not in exchanged}
 
     def _read(
-        self, name: str, coordinates: tuple[int, ...], heavy: Heavy
+        self, name: str, coordinates: tuple[int, ...], heavy: Heavy, bounds: tuple[Expr, ...]
     ) -> Iterator[pa.RecordBatch]:
         """What the cell reads itself. An exchanged relation of which nothing came has no rows here."""
         if name in self.readings:
             is_last = name == self.order[-1]
-            yield from self.readings[name].batches(coordinates, heavy, is_last=is_last)
+            reading = self.readings[name]
+            bounds = () if is_last and heavy else bounds
+            yield from reading.batches(coordinates, heavy, is_last=is_last, bounds=bounds)
 
     def _take_in(
         self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
