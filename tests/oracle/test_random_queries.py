@@ -26,7 +26,7 @@ from tests.support.random_queries import SHAPES, Case, aggregated, make_case
 from tests.support.small import drained
 
 CHUNK = 60
-N_CHUNKS = 40
+N_CHUNKS = 32
 
 
 @pytest.fixture(scope="module")

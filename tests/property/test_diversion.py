@@ -17,7 +17,7 @@ from tests.support.driving import Oracle, drive, random_options
 from tests.support.random_queries import SHAPES, make_case
 from tests.support.small import drained, make_query
 
-N_CASES = 40
+N_CASES = 20
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -37,7 +37,7 @@ def test_any_diversion_same_bag(shape: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert_same_bag(found, expected, case)
         n_diverted += sum(router._diversion.n_diverted for router in made[0]._routers)
     if shape in ("cycle", "clique", "star"):
-        assert n_diverted > 50
+        assert n_diverted > 20
 
 
 @pytest.mark.parametrize("policy", ["auto", "rank"])

@@ -28,7 +28,7 @@ from tests.support.duckdb_sql import query_sql
 from tests.support.random_queries import SHAPES, Case, aggregated, make_case
 from tests.support.shared_queries import random_parts
 
-N_CASES = 25
+N_CASES = 15
 
 Bags = dict[str, Counter[Row]]
 
