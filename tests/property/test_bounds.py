@@ -30,7 +30,8 @@ def test_rows_outside_have_no_partners(shape: str) -> None:
     for seed in range(20):
         case, expected = oracle.bounded(make_case(seed, shape, functions=False))
         rng = random.Random(f"bounds {seed}")
-        eddy = Eddy(case.query, random_options(rng, policy="auto", state="stems"))
+        stem = rng.choice(("hash", "hash", "list", "sort"))
+        eddy = Eddy(case.query, random_options(rng, policy="auto", state="stems", stem=stem))
         names = [relation.name for relation in make_graph(case.query).relations]
         rng.shuffle(names)
         found = []
@@ -75,3 +76,12 @@ def test_row_groups_outside_are_not_read(tmp_path: Path) -> None:
         parts = [list(reading.batches((part,), bounds=bounds)) for part in range(row_share)]
         days_read = [day for part in parts for b in part for day in b["day"].to_pylist()]
         assert sorted(days_read) == sorted(np.repeat(np.arange(20, 30), 50).tolist())
+
+
+def test_keys_that_python_has_no_dates_for() -> None:
+    days = pa.array([-800_000_000, 5, 9], pa.int32()).cast(pa.date32())
+    table = pa.table({"d": days})
+    eddy = Eddy(make_query({"a": table, "b": table}, ["a.d = b.d"]), Options())
+    eddy.push("a", batches(table)[0])
+    eddy.end("a")
+    assert len(eddy.bounds("b")) == 1, "the upper one"

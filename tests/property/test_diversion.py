@@ -11,6 +11,7 @@ import pytest
 from eddies.core import diversion
 from eddies.core.eddy import Eddy
 from eddies.core.options import Options
+from eddies.core.policies.random import RandomPolicy
 from eddies.core.state import heavy_keys
 from tests.support.bag import assert_same_bag, bag_of
 from tests.support.driving import Oracle, drive, random_options
@@ -22,6 +23,7 @@ N_CASES = 20
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_diversion_same_bag(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RandomPolicy, "diverts", True)
     monkeypatch.setattr(diversion, "FAN_OUT", 0.2)
     monkeypatch.setattr(diversion, "_GAIN", 0.9)
     monkeypatch.setattr(heavy_keys, "_FEWEST_ROWS", 2)

@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 from eddies.core.expr import Call, Column, Expr, Literal
 from eddies.core.graph import Graph
 from eddies.core.modules.stem import SteM
+from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
+from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["key_bounds"]
@@ -47,7 +49,7 @@ def key_bounds(
         and stems[other.relation].store.n_rows <= _MOST_ROWS
     }
     found: list[Expr] = []
-    scratch = Scratch(_CHUNK_ROWS)
+    partners = _Partners(graph, stems, known)
     for key_class in graph.classes:
         column = key_class.column_by_source.get(role.source_id)
         if column is None or column not in read.names or not _has_order(read.field(column).type):
@@ -56,10 +58,10 @@ def key_bounds(
             if partner not in known:
                 continue
             store = stems[graph.roles[partner].relation].store
-            alive = _alive(graph, stems, partner, known, scratch)
+            alive = partners.alive(partner)
             ends = pc.min_max(store.column(own).take(None).filter(pa.array(alive)))
-            target = Column(role.name, column), read.field(column).type
-            found += _comparisons(*target, ends["min"].as_py(), ends["max"].as_py())
+            found += _comparisons(Column(role.name, column), read.field(column).type, ends)
+    partners.release()
     return tuple(found)
 
 
@@ -71,47 +73,65 @@ def _has_order(type_: pa.DataType) -> bool:
     )
 
 
-def _comparisons(column: Column, type_: pa.DataType, low: object, high: object) -> Iterator[Expr]:
-    for function, value in (("ge", low), ("le", high)):
-        if value is None:  # no key at all: nothing passes
+def _comparisons(column: Column, type_: pa.DataType, ends: pa.StructScalar) -> Iterator[Expr]:
+    for function, end in (("ge", ends["min"]), ("le", ends["max"])):
+        if not end.is_valid:  # no key at all: nothing passes
             yield Literal(False, pa.bool_())
             continue
         try:
+            value = end.as_py()
             pa.scalar(value, type_)
-        except (pa.ArrowInvalid, OverflowError):
-            continue  # a wider partner has keys that this column cannot hold
+        except (pa.ArrowInvalid, OverflowError, ValueError):
+            continue  # a key that this column, or a date of Python's, cannot hold
         yield Call(function, (column, Literal(value, type_)))
 
 
-def _alive(
-    graph: Graph,
-    stems: Sequence[SteM],
-    source: int,
-    known: set[int],
-    scratch: Scratch,
-) -> npt.NDArray[np.bool_]:
-    """Which stored rows of a source its role wants and have partners, as far as `known` ones tell."""
-    role = graph.roles[source]
-    store = stems[role.relation].store
-    alive = np.ones(store.n_rows, dtype=np.bool_)
-    if role.flag is not None:
-        alive = store.column(role.flag).words(None) != 0
-    for key_class in graph.classes:
-        own = key_class.column_by_source.get(source)
-        for other, column in key_class.column_by_source.items():
-            if own is None or other == source or other not in known:
-                continue
-            stem = stems[graph.roles[other].relation]
-            index = stem.hash_index((column,), graph.roles[other].flag)
-            if index.columns != (column,):
-                continue
-            with stem.lock:
-                index.catch_up(scratch)
-            for start in range(0, store.n_rows, _CHUNK_ROWS):
-                stop = min(start + _CHUNK_ROWS, store.n_rows)
-                words, valid = key_words([(store.column(own), None)], start, stop)
-                has_partner = index.has(words, scratch)
-                if valid is not None:
-                    has_partner &= valid.astype(np.bool_)
-                alive[start:stop] &= has_partner
-    return alive
+class _Partners:
+    """Which rows of `known` sources can have partners. Makes indexes of its own: those of SteMs are for
+    probes, which may need others.
+    """
+
+    def __init__(self, graph: Graph, stems: Sequence[SteM], known: set[int]) -> None:
+        self._graph, self._stems, self._known = graph, stems, known
+        self._scratch = Scratch(_CHUNK_ROWS)
+        self._alive: dict[int, npt.NDArray[np.bool_]] = {}
+        self._indexes: dict[tuple[int, str], HashIndex] = {}
+
+    def alive(self, source: int) -> npt.NDArray[np.bool_]:
+        """Which stored rows of a source its role wants and have partners in all known sources."""
+        if source not in self._alive:
+            role = self._graph.roles[source]
+            store = self._stems[role.relation].store
+            alive = np.ones(store.n_rows, dtype=np.bool_)
+            if role.flag is not None:
+                alive = store.column(role.flag).words(None) != 0
+            for key_class in self._graph.classes:
+                own = key_class.column_by_source.get(source)
+                for other, column in key_class.column_by_source.items():
+                    if own is not None and other != source and other in self._known:
+                        alive &= self._has(store, own, self._index(other, column))
+            self._alive[source] = alive
+        return self._alive[source]
+
+    def _has(self, store: RowStore, own: str, index: HashIndex) -> npt.NDArray[np.bool_]:
+        found = np.zeros(store.n_rows, dtype=np.bool_)
+        for start in range(0, store.n_rows, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, store.n_rows)
+            words, valid = key_words([(store.column(own), None)], start, stop)
+            found[start:stop] = index.has(words, self._scratch)
+            if valid is not None:
+                found[start:stop] &= valid.astype(np.bool_)
+        return found
+
+    def _index(self, source: int, column: str) -> HashIndex:
+        if (source, column) not in self._indexes:
+            role = self._graph.roles[source]
+            index = HashIndex(self._stems[role.relation].store, (column,), role.flag)
+            index.catch_up(self._scratch)
+            self._indexes[source, column] = index
+        return self._indexes[source, column]
+
+    def release(self) -> None:
+        """Give the memory of the indexes back."""
+        for index in self._indexes.values():
+            index.release()

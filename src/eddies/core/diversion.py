@@ -10,8 +10,9 @@ by probes of plain indexes.
 
 A decision whose step brings many rows for one is looked at: if the index behind it has heavy keys, the
 rows of each batch that have one are told apart, and go to the other probe of the same fork that has
-the fewest rows for them, if these are much fewer. All ways of a fork are legal and stamps belong to the
-driver, so the answer is the same.
+the fewest rows for them, if these are much fewer. (To know, the index of the other way is made, if it
+was not there.) All ways of a fork are legal and stamps belong to the driver, so the answer is the same.
+The policy is not told of rows that left: they say nothing about others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import numpy.typing as npt
 from eddies.core.batch import RoutedBatch
 from eddies.core.module import Step
 from eddies.core.route import Route
-from eddies.core.state.scratch import Scratch
 
 __all__ = ["Diversion", "Foretells"]
 
@@ -37,20 +37,20 @@ _GAIN = 4.0  # a row leaves if it finds so many times less elsewhere
 class Foretells(Protocol):
     """A step that can say beforehand what rows will find."""
 
-    def has_heavy_keys(self, scratch: Scratch) -> bool:
+    @property
+    def has_heavy_keys(self) -> bool:
         """Whether some keys have many more rows than others."""
         ...
 
-    def matches(self, batch: RoutedBatch, scratch: Scratch) -> npt.NDArray[np.float64]:
-        """About how many rows each row of `batch` will find."""
+    def matches(self, batch: RoutedBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """About how many rows each row of `batch` will find, and which of them have heavy keys."""
         ...
 
 
 class Diversion:
     """Looks after the decisions of one router."""
 
-    def __init__(self, scratch: Scratch, prepare: Callable[[Step], object]) -> None:
-        self._scratch = scratch
+    def __init__(self, prepare: Callable[[Step], object]) -> None:
         self._prepare = prepare
         self._on: set[tuple[Route, int]] = set()  # once heavy keys were met, they are looked for
         self.n_diverted = 0  # rows
@@ -70,12 +70,12 @@ class Diversion:
             yield choice, batch
             return
         self._prepare(route.steps[choice])
-        if not step.has_heavy_keys(self._scratch):
+        if not step.has_heavy_keys:
             yield choice, batch
             return
         self._on.add((route, choice))
-        expected = step.matches(batch, self._scratch)
-        heavy = np.flatnonzero(expected >= FAN_OUT * _GAIN)
+        expected, is_heavy = step.matches(batch)
+        heavy = np.flatnonzero(is_heavy & (expected >= FAN_OUT * _GAIN))
         if not heavy.shape[0]:
             yield choice, batch
             return
@@ -86,7 +86,7 @@ class Diversion:
             other = route.steps[number]
             assert isinstance(other, Foretells)
             self._prepare(route.steps[number])
-            found = other.matches(picked, self._scratch)
+            found, _ = other.matches(picked)
             ways[found < best] = number
             best = np.minimum(best, found)
         stays = np.ones(batch.n_rows, dtype=np.bool_)
@@ -106,5 +106,7 @@ def _probes(route: Route) -> list[int]:
     return [
         number
         for number, candidate in enumerate(route.fork.candidates)
-        if not candidate.cross and isinstance(route.steps[number], Foretells)
+        if candidate.kind == "probe"
+        and not candidate.cross
+        and isinstance(route.steps[number], Foretells)
     ]

@@ -27,7 +27,7 @@ from eddies.core.state.scratch import Scratch
 
 __all__ = ["reduce_stems"]
 
-_MULTIPLIES = 64.0
+_MULTIPLIES = 16.0
 _WORTH_REMOVING = 0.1  # share of a SteM's rows
 _CHUNK_ROWS = 1 << 16
 

@@ -65,7 +65,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
-        self._diversion = Diversion(self.scratch, self._prepare)
+        self._diversion = Diversion(self._prepare)
         self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
@@ -119,9 +119,10 @@ class Router:
         while batch is None:
             if not self._stack:
                 return False
-            batch = next(self._stack[-1], None)
+            top = len(self._stack) - 1
+            batch = next(self._stack[top], None)  # which may put more on the stack
             if batch is None:
-                self._stack.pop()
+                del self._stack[top]
         route = batch.route
         if not route.is_expanded:
             self.table.expand(route)
@@ -143,18 +144,18 @@ class Router:
                 batch = self._first_of(batch, route.n_left)
             route.n_left -= batch.n_rows
             if policy.diverts and self._diversion.is_worth_a_look(route, choice):
-                self._run_apart(batch, route, choice)
+                self._current = None
+                self._stack.append(self._apart(batch, route, choice))
                 return True
         self._current = self._run(batch, route, choice)
         return True
 
-    def _run_apart(self, batch: RoutedBatch, route: Route, choice: int) -> None:
-        """Run the rows of a batch, some of which may be better off elsewhere."""
-        self._current = None
+    def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
+        """What comes of a batch some of whose rows may be better off elsewhere."""
         for number, part in self._diversion.apart(batch, route, choice):
-            out = self._run(part, route, number)
+            out = self._run(part, route, number, is_told=number == choice)
             if out is not None:
-                self._stack.append(iter((out,)))
+                yield out
 
     def _first_of(self, batch: RoutedBatch, n_rows: int) -> RoutedBatch:
         """The first `n_rows` rows; the others wait on the stack.
@@ -190,7 +191,10 @@ class Router:
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
 
-    def _run(self, batch: RoutedBatch, route: Route, choice: int) -> RoutedBatch | None:
+    def _run(
+        self, batch: RoutedBatch, route: Route, choice: int, *, is_told: bool = True
+    ) -> RoutedBatch | None:
+        """Run a step. Unless `is_told`, the policy does not hear of it."""
         step = route.steps[choice]
         n_in = batch.n_rows
         try:
@@ -201,10 +205,10 @@ class Router:
             error.add_note(f"while {n_in} rows went to module {step.name}")
             raise
         n_out = 0 if out is None else out.n_rows
-        self._count(route, choice, n_in, n_out, elapsed)
+        self._count(route, choice, n_in, n_out, elapsed, is_told)
         route.n_runs[choice] += 1
         if more is not None:
-            self._stack.append(self._paused(more, route, choice))
+            self._stack.append(self._paused(more, route, choice, is_told))
         return out
 
     def _prepare(self, step: Step) -> int:
@@ -220,27 +224,37 @@ class Router:
             self._events.emit(Indexed(started, step.name, n_indexed, indexed - started))
         return indexed
 
-    def _count(self, route: Route, choice: int, n_in: int, n_out: int, elapsed: int) -> None:
+    def _count(
+        self,
+        route: Route,
+        choice: int,
+        n_in: int,
+        n_out: int,
+        elapsed: int,
+        is_told: bool = True,
+    ) -> None:
         fork = route.fork
         assert fork is not None
         route.n_in[choice] += n_in
         route.n_out[choice] += n_out
         route.ns[choice] += elapsed
         self.ns_working += elapsed
-        self.policy.observe(fork, choice, n_in, n_out, elapsed)
+        if is_told:
+            self.policy.observe(fork, choice, n_in, n_out, elapsed)
         if self._events is not None:
             name = fork.candidates[choice].name
             self._events.emit(Routed(self._now(), route.signature, name, n_in, n_out, elapsed))
 
     def _paused(
-        self, more: Iterator[RoutedBatch], route: Route, choice: int
+        self, more: Iterator[RoutedBatch], route: Route, choice: int, is_told: bool
     ) -> Iterator[RoutedBatch]:
         """The rest of a step that did not return everything at once."""
         while True:
             started = self._now()
             batch = next(more, None)
             elapsed = self._now() - started
-            self._count(route, choice, 0, 0 if batch is None else batch.n_rows, elapsed)
+            n_out = 0 if batch is None else batch.n_rows
+            self._count(route, choice, 0, n_out, elapsed, is_told)
             if batch is None:
                 return
             yield batch

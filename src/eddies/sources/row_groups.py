@@ -69,6 +69,7 @@ class ParquetSplit:
 
     def may_pass(self, pruner: Pruner) -> bool:
         """Whether some row might fulfil the predicates of `pruner`."""
+        check_unchanged(self.place, self.file)
         footer = footer_of(self.place, self.file)
         constants = partition_values(self.file, self.schema)
         leaves = leaf_by_name(footer.schema)

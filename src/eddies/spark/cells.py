@@ -51,7 +51,7 @@ _PROBE_NS = 25.0
 _EXCHANGE_NS = 250.0
 _TASK_NS = 5e6
 _MOST_BOXES = 20_000
-_MORE_PRODUCTS = 2.0  # times as many rows of Cartesian products as with another relation last
+_WORTH_STREAMING = 8  # rows of products for each row that need not be stored
 _UNKNOWN_ROWS = 1_000_000
 
 How = Literal["direct", "exchange", "partitions"]
@@ -204,14 +204,15 @@ def plan_cells(
 
 
 def _driving(graph: Graph, names: Sequence[str], sizes: Mapping[str, RelationSize]) -> list[str]:
-    """The relations that may stream by last: those from which few products must be made.
+    """The relations that may stream by last: those from which few products must be made, or not many
+    for each row that is not stored.
 
     That is all of them, except where no predicate leads from one relation to another: with
     `a.x = b.y + c.z` and a large `a`, rows of b and c should meet first and then look for a.
     """
     products = {name: _products(graph, name, sizes) for name in names}
     least = min(products.values())
-    return [name for name in names if products[name] <= _MORE_PRODUCTS * least]
+    return [n for n in names if products[n] <= 2 * least + _WORTH_STREAMING * sizes[n].rows]
 
 
 def _products(graph: Graph, name: str, sizes: Mapping[str, RelationSize]) -> float:

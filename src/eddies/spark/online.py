@@ -117,8 +117,9 @@ def _start(
     frame = planned.dataframe()
     states = [state_folder(options, block.name) for block in planned.blocks]
     schema = to_arrow_schema(frame.schema, timezone="UTC")
-    run = OnlineRun(frame, str(options.checkpoint), states, temporary)
-    return OnlineQuery(run, schema, _are_finite(inputs.values()))
+    is_finite = _are_finite(inputs.values())
+    run = OnlineRun(frame, str(options.checkpoint), states, is_finite, temporary)
+    return OnlineQuery(run, schema, is_finite)
 
 
 def _start_all(
@@ -141,6 +142,7 @@ def _start_all(
         planned.block.dataframe(spark, options),
         str(options.checkpoint),
         [state_folder(options, planned.block.name)],
+        _are_finite(inputs.values()),
         temporary,
         tuple(queries),
     )
@@ -219,7 +221,7 @@ class OnlineQuery:
                 for rows in self._run.results(self._number, epoch):
                     yield rows.cast(self.schema)
                 if self._is_finite and self._run.ends_with(epoch, self._tables):
-                    self._complete()
+                    self._complete(epoch)
                     return
                 epoch += 1
             elif self._is_complete or self._is_stopped:
@@ -255,9 +257,13 @@ class OnlineQuery:
 
     # The end
 
-    def _complete(self) -> None:
-        if not self._is_complete:
-            self._is_complete = True
+    def _complete(self, epoch: int) -> None:
+        if self._is_complete:
+            return
+        self._is_complete = True
+        if self._run.is_over(epoch):
+            self._run.end()  # nobody has to wait for others who share the run
+        else:
             self._run.leave(self._number)
 
     def stop(self) -> None:

@@ -100,10 +100,12 @@ class OnlineRun:
         frame: DataFrame,
         checkpoint: str,
         states: Sequence[str],
+        is_finite: bool,
         temporary: str | None,
         members: tuple[str, ...] = (),
     ) -> None:
         self.checkpoint = checkpoint.rstrip("/")
+        self._is_finite = is_finite
         self._states = states
         self._temporary = temporary
         self._inside = set(range(max(1, len(members))))
@@ -141,6 +143,10 @@ class OnlineRun:
         offsets = self._offsets(epoch)
         read = offsets if tables is None else tables & set(offsets)
         return all(offsets[name]["end"] for name in read)
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether an epoch is the last: every source tells when it has ended, and all have."""
+        return self._is_finite and self.ends_with(epoch, None)
 
     # Where it stands
 

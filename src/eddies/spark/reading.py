@@ -12,6 +12,7 @@ is made once and travels to all of them:
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -90,6 +91,11 @@ class Reading:
             n_before += batch.num_rows
             if kept.num_rows or even_empty:
                 yield kept
+
+    @property
+    def uses_bounds(self) -> bool:
+        """Whether bounds of keys may spare reading."""
+        return any(isinstance(split, ParquetSplit) for split in self.splits)
 
     def kept(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
         """The rows of a batch that belong to the cell; for those that come another way."""
@@ -183,13 +189,13 @@ def _dealt(sizes: Sequence[int], row_share: int) -> list[int] | None:
 
     Neighbours go to different cells, because what a query is about often lies together.
     """
-    loads = [0] * row_share
+    loads = [(0, cell) for cell in range(row_share)]
     cells = []
     for size in sizes:
-        cell = min(range(row_share), key=loads.__getitem__)
-        loads[cell] += size
+        load, cell = heapq.heappop(loads)
+        heapq.heappush(loads, (load + size, cell))
         cells.append(cell)
-    return cells if max(loads) <= _UNEVEN * sum(sizes) / row_share else None
+    return cells if max(loads)[0] <= _UNEVEN * sum(sizes) / row_share else None
 
 
 def _may_pass(split: Split, bounds: tuple[Expr, ...]) -> bool:

@@ -90,8 +90,7 @@ class EddyTask:
             for name in self.order:
                 if trace is not None:
                     trace.see(eddy)
-                bounds = eddy.bounds(name) if name in self.readings else ()
-                deliver = fed.get(name) or partial(self._read, name, coordinates, heavy, bounds)
+                deliver = fed.get(name) or partial(self._read, eddy, name, coordinates, heavy)
                 yield from self._take_in(eddy, name, deliver())
             while (rows := eddy.poll()) is not None:
                 yield rows
@@ -152,13 +151,14 @@ class EddyTask:
         return {d: keys for d, keys in heavy_keys(last).items() if d not in exchanged}
 
     def _read(
-        self, name: str, coordinates: tuple[int, ...], heavy: Heavy, bounds: tuple[Expr, ...]
+        self, eddy: Eddy, name: str, coordinates: tuple[int, ...], heavy: Heavy
     ) -> Iterator[pa.RecordBatch]:
         """What the cell reads itself. An exchanged relation of which nothing came has no rows here."""
         if name in self.readings:
             is_last = name == self.order[-1]
             reading = self.readings[name]
-            bounds = () if is_last and heavy else bounds
+            uses_bounds = reading.uses_bounds and not (is_last and heavy)
+            bounds = eddy.bounds(name) if uses_bounds and not eddy.is_hopeless else ()
             yield from reading.batches(coordinates, heavy, is_last=is_last, bounds=bounds)
 
     def _take_in(

@@ -165,12 +165,18 @@ class Probe:
                 return self._sorted.catch_up()
         return 0
 
-    def has_heavy_keys(self, scratch: Scratch) -> bool:
+    @property
+    def has_keys(self) -> bool:
+        """Whether rows are looked up by equal keys."""
+        return bool(self._parts)
+
+    @property
+    def has_heavy_keys(self) -> bool:
         return self._index is not None and self._index.heavy_keys().words.shape[0] > 0
 
-    def matches(self, batch: RoutedBatch, scratch: Scratch) -> npt.NDArray[np.float64]:
+    def matches(self, batch: RoutedBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         if self._index is None:
-            return np.full(batch.n_rows, np.inf)
+            return np.full(batch.n_rows, np.inf), np.zeros(batch.n_rows, dtype=np.bool_)
         words, _ = key_words(self._side(batch, self._index))
         return self._index.heavy_keys().matches(words)
 

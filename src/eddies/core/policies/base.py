@@ -34,7 +34,8 @@ class Candidate:
 
     `kind` is "probe" (look for partners in a SteM or join) or "select" (apply a predicate).
     `cross` marks a probe without any predicate: a Cartesian product. `forecast`, where the state can
-    tell, is the number of tuples that come of one tuple joined with everything beyond the module.
+    tell, is the number of tuples that come of one tuple joined with everything beyond the module; of a
+    product, with the module itself.
     """
 
     module: int

@@ -23,7 +23,7 @@ class RandomPolicy:
 
     is_surprised = False
     every_batch = True
-    diverts = True
+    diverts = False
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -26,7 +26,7 @@ from eddies.core.kernels.lines import (
 )
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import FixedColumn, Ids, Words
-from eddies.core.state.heavy_keys import HeavyKeys, find_heavy_keys
+from eddies.core.state.heavy_keys import SAMPLED_ROWS, HeavyKeys, find_heavy_keys
 from eddies.core.state.keys import key_words
 from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.rows import RowStore
@@ -192,14 +192,23 @@ class HashIndex:
         """Keys that have many more rows than others; found anew when the rows have doubled."""
         known = self._heavy
         if known is None or self.n_rows >= 2 * known.n_rows:
-            columns = [self._store.column(name) for name in self.columns]
-            words, valid = key_words([(column, None) for column in columns], 0, self.n_rows)
-            if self._flag is not None:
-                chosen = self._store.column(self._flag).words(None, 0, self.n_rows) != 0
-                valid = chosen if valid is None else chosen & (valid != 0)
-            kept = words if valid is None else words[valid.astype(np.bool_)]
-            known = self._heavy = replace(find_heavy_keys(kept), n_rows=max(1, self.n_rows))
+            known = self._heavy = self._find_heavy_keys()
         return known
+
+    def _find_heavy_keys(self) -> HeavyKeys:
+        step = max(1, -(-self.n_rows // SAMPLED_ROWS))
+        ids = np.arange(0, self.n_rows, step, dtype=np.int32)
+        words, valid = key_words([(self._store.column(name), ids) for name in self.columns])
+        if self._flag is not None:
+            chosen = self._store.column(self._flag).words(ids) != 0
+            valid = chosen if valid is None else chosen & (valid != 0)
+        kept = words if valid is None else words[valid.astype(np.bool_)]
+        found = find_heavy_keys(kept, max(1, self.n_rows))
+        if self.n_entered:  # then keys are counted
+            n_light = max(1, self.n_keys - found.words.shape[0])
+            n_rows = max(0.0, self.n_entered - float(found.counts.sum()))
+            found = replace(found, usual=n_rows / n_light)
+        return found
 
     def _words_at_hand(self) -> Words | None:
         """The words of all rows, if the store holds them as they are."""

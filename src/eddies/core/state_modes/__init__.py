@@ -90,9 +90,11 @@ def make_access_mode(
 
 def _asking(options: Options, mode: StateMode) -> StateMode:
     """Sources that are only asked for matches are kept in SteMs, in memory."""
-    if options.state not in ("auto", "stems") or options.memory is not None:
+    is_plain = options.stem in ("hash", "list") and options.memory is None
+    if options.state not in ("auto", "stems") or not is_plain:
         raise OptionError(
-            "EXISTS and IN inside the eddy need state='stems' or 'auto', and no bound on memory"
+            "EXISTS and IN inside the eddy need state='stems' or 'auto', SteMs that hash, and no bound "
+            "on memory"
         )
     return mode
 

@@ -103,7 +103,17 @@ class StemsMode(StateMode):
         to = table.route(move.after(signature))
         probe = Probe(self._graph, stem, move.target, signature, to)
         forecast = partial(_n_stored, stem) if move.cross else None
-        return probe, Candidate(move.target, probe.name, "probe", move.cross, forecast)
+        return probe, Candidate(
+            self._module(move, probe), probe.name, "probe", move.cross, forecast
+        )
+
+    def _module(self, move: Move, probe: Probe) -> int:
+        """The number under which a policy learns about a probe. What a source brings when it is looked
+        up by a key says nothing about what it brings when only a comparison leads to it.
+        """
+        if move.cross or probe.has_keys:
+            return move.target
+        return len(self._graph.roles) + len(self._graph.optionals) + move.target
 
     def end(self, relation: int) -> None:
         pass
