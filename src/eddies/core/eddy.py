@@ -65,6 +65,7 @@ __all__ = ["Eddy"]
 
 _FIRST_ROWS = 524_288  # rows of a relation that come in ...
 _FIRST_PIECE_ROWS = 65_536  # ... pieces of at most this size
+_PIECE_NS = 10_000_000  # of work: later pieces are cut so that decisions are looked at so often
 _MOST_READY = 64  # unread result batches at which several threads pause
 _GLANCE_S = 0.005  # how often the polling thread looks whether they have results
 
@@ -228,6 +229,8 @@ class Eddy:
                 piece_rows = self._piece_rows
                 if self._n_arrived[relation] < _FIRST_ROWS:
                     piece_rows = min(piece_rows, _FIRST_PIECE_ROWS)
+                else:
+                    piece_rows = min(piece_rows, self._routers[0].rows_within(_PIECE_NS))
                 whole = start == 0 and n_rows <= piece_rows
                 self._take_in(relation, batch if whole else batch.slice(start, piece_rows))
                 self._n_arrived[relation] += min(piece_rows, n_rows - start)

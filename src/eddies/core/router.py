@@ -24,6 +24,7 @@ from eddies.core.state.scratch import Scratch
 __all__ = ["Router"]
 
 _UNTIL_REOPTIMIZED = 2**62
+_WORTH_A_BATCH = 16_384
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
 _SURPRISED = 4  # the same when the policy was surprised; doubles with each surprise in a row
 
@@ -72,6 +73,12 @@ class Router:
     def n_in_flight(self) -> int:
         """Batches and paused steps not finished yet."""
         return len(self._stack) + (self._current is not None)
+
+    def rows_within(self, ns: int) -> int:
+        """Driver rows that are likely to be finished within `ns`; at least what is worth a batch."""
+        if not self.n_driver_rows or not self.ns_working:
+            return _UNTIL_REOPTIMIZED
+        return max(_WORTH_A_BATCH, ns * self.n_driver_rows // self.ns_working)
 
     def start(self, batch: RoutedBatch) -> None:
         """Take up a base batch. Called at a safe point only."""
