@@ -93,6 +93,7 @@ class HashIndex:
         first, last = self.n_rows, self._store.n_rows
         if first == last:
             return 0
+        assert self._table.shape[0], "an index that was released is not used again"
         self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
         columns = [self._store.column(name) for name in self.columns]

@@ -117,6 +117,13 @@ class AutoMode(StateMode):
         self._has_begun = all(n or number == relation for number, n in enumerate(sizes))
         return self._has_begun and sizes[relation] == 0
 
+    def _should_switch(self) -> bool:
+        """Whether to go on with STAIRs. Not if SteMs have removed dead ends (`reduction`): STAIRs know
+        rows by ids, and there is less to save.
+        """
+        is_whole = all(stem.generation == 0 for stem in self._stems)
+        return is_whole and self._stairs_mode.would_pay()
+
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode
@@ -129,7 +136,7 @@ class AutoMode(StateMode):
             source = self._graph.relations[relation].roles[0]
             self._stairs_mode.statistics.note_streamed(source, block)
             batch = self._now.drive(relation, block)
-            if batch is None or not self._stairs_mode.would_pay():
+            if batch is None or not self._should_switch():
                 return batch
             self._switch()
             self._stairs_mode.at_safe_point()
@@ -157,6 +164,6 @@ class AutoMode(StateMode):
 
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
-        if self._now is self._stems_mode and self._stairs_mode.would_pay():
+        if self._now is self._stems_mode and self._should_switch():
             self._switch()
         return self._now.resume()
