@@ -26,7 +26,7 @@ class InformedPolicy:
         self._inner = inner
         self._owed = owed
         self.every_batch = inner.every_batch
-        self.diverts = inner.diverts
+        self.diverts = False  # what a look-up brings is not in the SteM yet
 
     @property
     def is_surprised(self) -> bool:
