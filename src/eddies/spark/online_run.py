@@ -205,10 +205,7 @@ class OnlineRun:
 
     def leave(self, number: int) -> None:
         """A query that shares the run needs no more epochs. When none does, there are no more."""
-        with self._lock:
-            self._inside.discard(number)
-            is_last = not self._inside
-        if is_last:
+        if self._is_last(self._inside, number):
             self.end()
 
     def end(self) -> None:
@@ -219,11 +216,14 @@ class OnlineRun:
 
     def close(self, number: int) -> None:
         """A query that shares the run is closed; the last one removes the temporary folder."""
-        with self._lock:
-            self._open.discard(number)
-            is_last = not self._open
-        if is_last:
+        if self._is_last(self._open, number):
             self.remove()
+
+    def _is_last(self, members: set[int], number: int) -> bool:
+        """Take a query out of `members`; whether nobody is left."""
+        with self._lock:
+            members.discard(number)
+            return not members
 
     def remove(self) -> None:
         """Remove the temporary folder, if there is one, with all results."""

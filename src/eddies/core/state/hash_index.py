@@ -204,7 +204,7 @@ class HashIndex:
             chosen = self._store.column(self._flag).words(ids) != 0
             valid = chosen if valid is None else chosen & (valid != 0)
         kept = words if valid is None else words[valid.astype(np.bool_)]
-        found = find_heavy_keys(kept, max(1, self.n_rows))
+        found = find_heavy_keys(kept, step, max(1, self.n_rows))
         if self.n_entered:  # then keys are counted
             n_light = max(1, self.n_keys - found.words.shape[0])
             n_rows = max(0.0, self.n_entered - float(found.counts.sum()))

@@ -40,13 +40,12 @@ class HeavyKeys:
         return found, is_heavy
 
 
-def find_heavy_keys(sample: Words, n_rows: int) -> HeavyKeys:
-    """The heavy ones among the key words of a sample of `n_rows` rows, or of all of them."""
+def find_heavy_keys(sample: Words, scale: int, n_rows: int) -> HeavyKeys:
+    """The heavy ones among key words of which every `scale`-th was taken, of `n_rows` rows in all."""
     keys, counts = np.unique(sample, return_counts=True)
     if not keys.shape[0]:
         return HeavyKeys(keys, counts.astype(np.float64), 0.0, n_rows)
     is_heavy = counts >= max(_FEWEST_ROWS, _TIMES_USUAL * sample.shape[0] / keys.shape[0])
-    scale = max(1.0, n_rows / sample.shape[0])
     light = counts[~is_heavy]
     usual = scale * float(light.mean()) if light.shape[0] else 0.0
-    return HeavyKeys(keys[is_heavy], scale * counts[is_heavy], usual, n_rows)
+    return HeavyKeys(keys[is_heavy], counts[is_heavy] * float(scale), usual, n_rows)
