@@ -4,7 +4,8 @@ A cell holds a part of each relation (`eddies.spark.cells`), whichever way its r
 and filtered as in `reading`; what an index returns goes through the same filter, so that mirrors and
 indexes of one cell still hold the same rows and may compete. A relation with several ways is never
 divided by row numbers: those of two mirrors differ, and what is looked up has none. It is hashed, or
-every cell has all of it.
+every cell has all of it. Mirrors that differ under one key differ in every cell, which says so: one
+version counts in a cell, and it may be another one in the next.
 
 Every eddy asks for a key at most once. Cells that hold the same key, because the relation is replicated
 to them, ask each for itself; `concurrency` of an index is that of one eddy.
