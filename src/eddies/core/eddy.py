@@ -110,16 +110,17 @@ class Eddy:
         self._source_ids = {role.name: role.source_id for role in self.graph.roles}
         self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
         expected = expected_rows or {}
-        if self.options.memory is not None:
-            expected = {}  # room for rows that may be flushed before they are many is a waste
-        self.stems = [SteM(r, expected.get(r.name, 0)) for r in self.graph.relations]
+        is_bounded = self.options.memory is not None  # rows may be flushed before they are many
+        self.stems = [
+            SteM(r, 0 if is_bounded else expected.get(r.name, 0)) for r in self.graph.relations
+        ]
         self.mode: StateMode
         self.access: AccessMode | None = None
         if access is None:
             # Regret is that of one way to keep state.
             kept = self.options if regret is None else replace(self.options, state="stems")
             self.mode = make_state_mode(
-                kept, self.graph, self.stems, self._stamps, self._clock, events
+                kept, self.graph, self.stems, self._stamps, self._clock, events, expected
             )
         else:
             self.access = self.mode = make_access_mode(
@@ -174,8 +175,7 @@ class Eddy:
         self._check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
         policy = policy or make_policy(options.policy, rng, options.order)
-        if self.access is not None:
-            policy = self.access.informed(policy)
+        policy = self.mode.informed(policy)
         table, collect = RouteTable(self._expand), self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:

@@ -2,9 +2,12 @@
 
 A tuple need not wait for rows on disk if none of them can match, nor if some other source that it
 lacks has no row for it. From the first flush on, each key column of a relation has a filter over all
-rows that ever arrived, in memory or on disk. A Bloom filter cannot grow, so a full one is left as it
-is and a larger one is begun; a key may be there if any layer says so. All filters share a bounded
-amount of memory; a filter that would exceed it is given up: then every key may be there.
+rows that ever arrived, in memory or on disk. It is made for as many rows as are expected. A Bloom
+filter cannot grow, so if more come, the full one is left as it is and a larger one is begun; a key may
+be there if any layer says so. All filters share a bounded
+amount of memory. Where that ends, layers are smaller, and then the last one takes more keys than it
+should and lets more of the others pass; a filter that would let most of them pass is given up: then
+every key may be there.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ __all__ = ["FilterRoom", "KeyFilter"]
 
 _KEYS_PER_WORD = 10  # about six bits a key: one miss in sixteen gets through a layer
 _FIRST_WORDS = 128
-_MOST = 0.7
+_MOST_KEYS_PER_WORD = 4 * _KEYS_PER_WORD
+_MOST = 0.9  # to wait on disk costs a tuple ten times what the question costs
 _TRY_AGAIN = 16
 
 
@@ -41,10 +45,12 @@ class FilterRoom:
 class KeyFilter:
     """The keys of one column of a relation."""
 
-    def __init__(self, room: FilterRoom) -> None:
+    def __init__(self, room: FilterRoom, expected_keys: int = 0) -> None:
         self._shared = room
+        self._expected_keys = expected_keys
         self._layers: list[Words] = []
         self._room = 0  # keys that the last layer still takes
+        self._is_overfull = False
         self._is_given_up = False
         self._passes_most = False
         self._n_asked = 0
@@ -69,14 +75,30 @@ class KeyFilter:
         n_words = max(_FIRST_WORDS, n_keys // _KEYS_PER_WORD)
         if self._layers:
             n_words = max(n_words, 2 * self._layers[-1].shape[0])
-        n_words = 1 << (min(n_words, self._shared.most_layer_words) - 1).bit_length()
-        if not self._shared.take(8 * n_words):
-            self._shared.take(-self.n_bytes)
-            self._layers.clear()
-            self._is_given_up = True
-            return
+        n_words = min(n_words, self._shared.most_layer_words)
+        if not self._layers:
+            n_words = max(n_words, self._expected_keys // _KEYS_PER_WORD)
+        n_words = 1 << (n_words - 1).bit_length()
+        least = max([_FIRST_WORDS, *(layer.shape[0] // 2 for layer in self._layers)])
+        while not self._shared.take(8 * n_words):
+            n_words //= 2
+            if n_words < least:  # many small layers would take long to ask
+                self._overfill()
+                return
         self._layers.append(np.zeros(n_words, dtype=np.uint64))
         self._room = n_words * _KEYS_PER_WORD
+
+    def _overfill(self) -> None:
+        """There is no memory for another layer: let the largest take more, or give up."""
+        if not self._is_overfull and self._layers:
+            self._is_overfull = True
+            self._layers.sort(key=len)
+            n_words = self._layers[-1].shape[0]
+            self._room = n_words * (_MOST_KEYS_PER_WORD - _KEYS_PER_WORD)
+            return
+        self._shared.take(-self.n_bytes)
+        self._layers.clear()
+        self._is_given_up = True
 
     def may_contain(self, words: Words) -> npt.NDArray[np.bool_] | None:
         """For each word whether a row may have it; None if nothing is known or most are found.

@@ -87,6 +87,7 @@ class FlushedRows:
         n_partitions: int,
         piece_bytes: int,
         filter_room: FilterRoom,
+        expected_rows: int = 0,
     ) -> None:
         self.relation = relation
         self.n_partitions = n_partitions
@@ -103,7 +104,7 @@ class FlushedRows:
         self._schema = pa.schema([*relation.stored, pa.field("arrival", pa.int32())])
         self._pieces: list[list[_Piece]] = [[] for _ in range(n_partitions)]
         self._again: dict[str, tuple[int, list[list[_Piece]]]] = {}
-        self.filters = {name: KeyFilter(filter_room) for name in self.keys}
+        self.filters = {name: KeyFilter(filter_room, expected_rows) for name in self.keys}
 
     @property
     def n_bytes(self) -> int:

@@ -106,6 +106,7 @@ def make_state_mode(
     stamps: StampRule,
     clock: Clock,
     events: EventSink | None,
+    expected_rows: Mapping[str, int],
 ) -> StateMode:
     """The mode that `options` ask for."""
     if len(graph.parts) > 1:
@@ -123,7 +124,7 @@ def make_state_mode(
     if options.state == "static":
         return StaticMode(graph, stems, stamps, options.order)
     if options.memory is not None:
-        return SpillingStems(graph, stems, stamps, options)
+        return SpillingStems(graph, stems, stamps, options, expected_rows)
     if options.state == "auto" and may_need_stairs(graph, options):
         return AutoMode(
             graph,

@@ -27,7 +27,7 @@ from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import SteM
-from eddies.core.policies.base import Candidate
+from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import Route, RouteTable
 from eddies.core.state.rows import Block, RowStore
 
@@ -81,6 +81,10 @@ class StateMode(Protocol):
     def check(self, n_threads: int) -> None:
         """Raise `OptionError` if the mode cannot work with so many threads."""
         ...
+
+    def informed(self, policy: RoutingPolicy) -> RoutingPolicy:
+        """The policy, told what it cannot see of this state."""
+        return policy
 
     def module_names(self) -> list[str]:
         """Modules of which an order must name all, except one source: the one whose rows drive."""

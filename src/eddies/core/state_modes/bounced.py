@@ -28,7 +28,7 @@ from eddies.core.constraints import Move
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Step
-from eddies.core.policies.base import Candidate
+from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import Resumed, StateMode
@@ -66,6 +66,9 @@ class BouncedMode(StateMode):
 
     def check(self, n_threads: int) -> None:
         self._inner.check(n_threads)
+
+    def informed(self, policy: RoutingPolicy) -> RoutingPolicy:
+        return self._inner.informed(policy)
 
     def module_names(self) -> list[str]:
         return self._inner.module_names()

@@ -35,7 +35,7 @@ Known limitations: an expensive predicate may be evaluated again for a row that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from eddies.core.lineage import Signature, bits
 from eddies.core.module import Module, Step
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
-from eddies.core.policies.base import Candidate
+from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
@@ -61,6 +61,7 @@ from eddies.core.spill.runs import FlushedRows, index_bytes
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
+from eddies.core.spill.waiting_order import SteadyPolicy, WaitingOrder
 from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
@@ -92,7 +93,12 @@ class SpillingStems(StateMode):
     spills = True
 
     def __init__(
-        self, graph: Graph, stems: Sequence[SteM], stamps: StampRule, options: Options
+        self,
+        graph: Graph,
+        stems: Sequence[SteM],
+        stamps: StampRule,
+        options: Options,
+        expected_rows: Mapping[str, int],
     ) -> None:
         budget = options.memory_bytes
         assert budget is not None
@@ -116,10 +122,13 @@ class SpillingStems(StateMode):
                     n_partitions,
                     max(4096, budget // _PIECE_SHARE),
                     filter_room,
+                    expected_rows.get(relation.name, 0),
                 ),
             )
             for stem, relation in zip(stems, graph.relations, strict=True)
         ]
+        self._order = WaitingOrder(graph, self.residents)
+        self._is_steady = options.policy == "auto"
         self._flush_policy = make_flush_policy(options.flush)
         self._counts = [ProbeCounts(n_partitions) for _ in stems]
         self.modules: list[Module] = [*stems, _Waiting(self)]
@@ -140,6 +149,9 @@ class SpillingStems(StateMode):
 
     def check(self, n_threads: int) -> None:
         pass
+
+    def informed(self, policy: RoutingPolicy) -> RoutingPolicy:
+        return SteadyPolicy(policy, self._order) if self._is_steady else policy
 
     def module_names(self) -> list[str]:
         return [f"stem:{role.name}" for role in self._graph.roles]
@@ -286,7 +298,15 @@ class SpillingStems(StateMode):
         elif not self.is_settling:
             return self._silent_work(waiting)
         self._make_room()
-        return self._answer(max(waiting, key=lambda relation: waiting[relation]))
+        return self._answer(self._first(waiting))
+
+    def _first(self, waiting: dict[int, int]) -> int:
+        """The relation to be answered first: where most tuples wait, or, if all wait in one order, the
+        first in it, so that what it finds goes along with those who wait for the next.
+        """
+        if self._is_steady:
+            return min(waiting, key=self._order.rank_of)
+        return max(waiting, key=lambda relation: waiting[relation])
 
     def _silent_work(self, waiting: dict[int, int]) -> Iterator[Resumed] | None:
         """Sources are silent: answer where least must be read for each waiting tuple, unless it is

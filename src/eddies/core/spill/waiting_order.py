@@ -1,0 +1,124 @@
+"""One order in which tuples wait for rows on disk, so that these are read once.
+
+Whichever relation a tuple probes first, the answer is the same. But if some tuples wait for A and then
+for B, and others for B and then for A, the rows of both are read twice, and so it goes on with every
+join. So tuples that must wait do so in one order of the relations, the `WaitingOrder` of their eddy:
+fewest matches first, for whatever is found is written again and waits for the next. It changes only
+if the figures clearly say so: two orders in one query cost more than the wrong one.
+
+What is all in memory comes before: it is probed at no cost of reading, unless it multiplies tuples that
+will have to be written. Which of several goes first is up to the routing policy, and so is when to apply
+predicates; a `SteadyPolicy` overrules it only where tuples would have to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eddies.core.graph import Graph
+from eddies.core.policies.base import Decision, Fork, RoutingPolicy
+from eddies.core.spill.resident import Resident
+
+__all__ = ["SteadyPolicy", "WaitingOrder"]
+
+_CLEARLY = 1.5  # how many times more matches one relation must give to go behind another
+_LEAST_SHARE = 0.01
+_PRIOR_ROWS = 1000  # with as many matches: what is believed before anything is known
+
+
+class WaitingOrder:
+    """The relations in the order in which tuples wait for them; shared by all threads of an eddy."""
+
+    def __init__(self, graph: Graph, residents: Sequence[Resident]) -> None:
+        self._relation_of = [role.relation for role in graph.roles]
+        self._residents = residents
+        self._order = list(range(len(residents)))
+        self._n_in = [_PRIOR_ROWS] * len(residents)
+        self._n_out = [float(_PRIOR_ROWS)] * len(residents)
+
+    def rank_of(self, relation: int) -> int:
+        """The place of a relation in the order."""
+        return self._order.index(relation)
+
+    def rank(self, source: int) -> int:
+        """The place of a source's relation in the order."""
+        return self.rank_of(self._relation_of[source])
+
+    def must_wait(self, source: int) -> bool:
+        """Whether some rows of a source's relation are on disk."""
+        return self._residents[self._relation_of[source]].flushed.n_runs > 0
+
+    def multiplies(self, source: int) -> bool:
+        """Whether a tuple finds more than one row of a source, on average."""
+        return self._matches(self._relation_of[source]) > 1.0
+
+    def observe(self, source: int, n_in: int, n_out: int) -> None:
+        """`n_in` tuples found `n_out` rows of a source, of those in memory."""
+        relation = self._relation_of[source]
+        resident = self._residents[relation]
+        share = max(_LEAST_SHARE, resident.n_rows / max(1, resident.n_arrived))
+        self._n_in[relation] += n_in
+        self._n_out[relation] += n_out / share
+
+    def _matches(self, relation: int) -> float:
+        return self._n_out[relation] / self._n_in[relation]
+
+    def update(self) -> None:
+        """Put relations behind others that give clearly fewer matches."""
+        for first in range(len(self._order)):
+            for i in range(len(self._order) - 1 - first):
+                mine, next_ = self._order[i], self._order[i + 1]
+                if self._matches(mine) > _CLEARLY * self._matches(next_):
+                    self._order[i], self._order[i + 1] = next_, mine
+
+
+class SteadyPolicy:
+    """`inner`, except that tuples wait for rows on disk in the given order."""
+
+    def __init__(self, inner: RoutingPolicy, order: WaitingOrder) -> None:
+        self._inner = inner
+        self._order = order
+        self.every_batch = inner.every_batch
+        self.diverts = False  # rows that leave their batch would wait elsewhere
+
+    @property
+    def is_surprised(self) -> bool:
+        return self._inner.is_surprised
+
+    def choose(self, fork: Fork) -> Decision:
+        """As the policy itself, unless that means to wait."""
+        decision = self._inner.choose(fork)
+        order, candidates = self._order, fork.candidates
+        if candidates[decision.choice].kind != "probe":
+            return decision
+        waits = {
+            number: candidate.module
+            for number, candidate in enumerate(candidates)
+            if candidate.kind == "probe"
+            and not candidate.cross
+            and order.must_wait(candidate.module)
+        }
+        if not waits:
+            return decision
+        at_once = {
+            number: candidate.module
+            for number, candidate in enumerate(candidates)
+            if candidate.kind == "probe" and number not in waits
+            if not candidate.cross and not order.multiplies(candidate.module)
+        }
+        if decision.choice in at_once:
+            return decision
+        best = min(at_once or waits, key=lambda number: order.rank(candidates[number].module))
+        return Decision(best)
+
+    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        """As the policy itself."""
+        candidate = fork.candidates[choice]
+        if candidate.kind == "probe" and not candidate.cross:
+            self._order.observe(candidate.module, n_in, n_out)
+        self._inner.observe(fork, choice, n_in, n_out, elapsed_ns)
+
+    def reoptimize(self) -> None:
+        """As the policy itself."""
+        self._order.update()
+        self._inner.reoptimize()
