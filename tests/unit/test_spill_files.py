@@ -63,6 +63,39 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_many_batches_are_written_together_and_in_part_while_others_are_read(
+    tmp_path: Path,
+) -> None:
+    directory = SpillDirectory(str(tmp_path), most_bytes=4096)
+    file = directory.file("rows", ROWS.schema)
+    parts = [ROWS.slice(i, 1 + i % 5) for i in range(95)]
+    segments = file.write_all(parts)
+    more = file.write(ROWS)
+    assert all(file.read(s).equals(part) for s, part in zip(segments, parts, strict=True))
+    assert file.read(more).equals(ROWS)
+    assert directory.n_written == file.n_bytes == os.path.getsize(file.path)
+    directory.remove()
+
+
+def test_what_could_not_be_written_is_never_read(tmp_path: Path) -> None:
+    directory = SpillDirectory(str(tmp_path))
+    file = directory.file("rows", ROWS.schema)
+    good = file.write(ROWS)
+    file.settle()
+    read_only = os.open(file.path, os.O_RDONLY)
+    os.dup2(read_only, file._descriptor)  # as if the disk had become read-only
+    os.close(read_only)
+    bad = file.write(ROWS)
+    with pytest.raises(SpillError, match="cannot write"):
+        file.read(bad)
+    with pytest.raises(SpillError, match="cannot write"):
+        file.write(ROWS)
+    with pytest.raises(SpillError, match="cannot write"):
+        file.read(good)
+    directory.remove()
+    assert os.listdir(tmp_path) == []
+
+
 def test_two_directories_share_a_disk(tmp_path: Path) -> None:
     first, second = SpillDirectory(str(tmp_path)), SpillDirectory(str(tmp_path))
     first.file("rows", ROWS.schema), second.file("rows", ROWS.schema)
@@ -85,6 +118,7 @@ def test_a_changed_bit_is_found(place: int, tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
     segment = file.write(ROWS)
+    file.settle()
     content = bytearray(Path(file.path).read_bytes())
     content[place] ^= 1
     Path(file.path).write_bytes(content)
@@ -96,6 +130,7 @@ def test_a_truncated_file_is_found(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
     segment = file.write(ROWS)
+    file.settle()
     os.truncate(file.path, segment.n_bytes - 8)
     with pytest.raises(SpillError, match="is truncated"):
         file.read(segment)
@@ -114,6 +149,8 @@ def test_the_checksum_sees_order_and_length() -> None:
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
 def test_nothing_is_answered_from_damaged_rows(damage: str, tmp_path: Path) -> None:
     eddy = spilled_eddy(tmp_path)
+    assert isinstance(eddy.mode, SpillingStems)
+    eddy.mode.directory.settle()
     for path in files_below(tmp_path):
         if damage == "truncate":
             os.truncate(path, 8)

@@ -7,7 +7,8 @@ say where each is, how long and with which checksum, are kept in memory, for nob
 eddy ever reads the file.
 
 What cannot be written, and what does not read back as it was written, raises `SpillError`: an answer
-is never made of damaged rows.
+is never made of damaged rows. Since a thread of its own writes (`writer`), the error may come with a
+later call, but at the latest when the rows are read.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ import shutil
 import tempfile
 import uuid
 import weakref
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from eddies.core.kernels.checksum import checksum
+from eddies.core.spill.writer import SpillWriter
 from eddies.errors import SpillError
 
 __all__ = ["Segment", "SpillDirectory", "SpillFile"]
+
+
+_MOST_BUFFERS = 512  # of one call of the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,13 @@ class Segment:
 
 
 class SpillDirectory:
-    """A directory of this eddy's own below `parent` (by default the system's temporary directory)."""
+    """A directory of this eddy's own below `parent` (by default the system's temporary directory).
 
-    def __init__(self, parent: str | None = None) -> None:
+    `most_bytes` are how many may wait in memory to be written.
+    """
+
+    def __init__(self, parent: str | None = None, most_bytes: int = 1 << 20) -> None:
+        self.writer = SpillWriter(most_bytes)
         self._parent = parent or tempfile.gettempdir()
         self.path: str | None = None
         self._cleaner: weakref.finalize[..., SpillDirectory] | None = None
@@ -70,11 +83,17 @@ class SpillDirectory:
         self.path = path
         self._cleaner = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
+    def settle(self) -> None:
+        """Wait until everything is written."""
+        for file in self._files:
+            file.settle()
+
     def remove(self) -> None:
         """Delete everything. May be called again; files must not be used afterwards."""
         for file in self._files:
             file.close()
         self._files.clear()
+        self.writer.close()
         if self._cleaner is not None:
             self._cleaner()
             self._cleaner = None
@@ -86,6 +105,8 @@ class SpillFile:
 
     def __init__(self, directory: SpillDirectory, path: str, schema: pa.Schema) -> None:
         self._directory = weakref.ref(directory)
+        self._writer = directory.writer
+        self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each ends in the file
         self.path = path
         self.schema = schema
         self._end = 0
@@ -102,28 +123,66 @@ class SpillFile:
 
     def write(self, batch: pa.RecordBatch) -> Segment:
         """Append `batch`."""
-        message = batch.serialize()
-        words = np.frombuffer(message, dtype=np.uint64)
-        segment = Segment(self._end, message.size, int(checksum(words)), batch.num_rows)
-        view = memoryview(message)
-        done = 0
+        return self.write_all([batch])[0]
+
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[Segment]:
+        """Append all `batches`, many at once."""
+        segments: list[Segment] = []
+        messages: list[pa.Buffer] = []
+        start = self._end
+        for batch in batches:
+            message = batch.serialize()
+            check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
+            segments.append(Segment(self._end, message.size, check, batch.num_rows))
+            messages.append(message)
+            self._end += message.size
+            if self._end - start >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS:
+                self._submit(messages, start)
+                messages, start = [], self._end
+        if messages:
+            self._submit(messages, start)
+        return segments
+
+    def _submit(self, messages: list[pa.Buffer], offset: int) -> None:
+        self._await(0)
+        n_bytes = self._end - offset
+        done = self._writer.submit(partial(self._put, messages, offset), n_bytes)
+        self._under_way.append((self._end, done))
+        directory = self._directory()
+        if directory is not None:
+            directory.n_written += n_bytes
+
+    def _put(self, messages: list[pa.Buffer], offset: int) -> None:
+        views = deque(memoryview(message) for message in messages)
         try:
-            while done < segment.n_bytes:
-                done += os.pwrite(self._descriptor, view[done:], segment.offset + done)
+            while views:
+                n = os.pwritev(self._descriptor, list(views), offset)
+                offset += n
+                while views and n >= len(views[0]):
+                    n -= len(views.popleft())
+                if n:
+                    views[0] = views[0][n:]
         except OSError as error:
+            n_bytes = sum(message.size for message in messages)
             raise SpillError(
-                f"cannot write {segment.n_bytes:,} bytes to spill file {self.path!r}: "
+                f"cannot write {n_bytes:,} bytes to spill file {self.path!r}: "
                 f"{error.strerror}; free space there, name another directory with "
                 "Options(spill_dir=...), or allow more memory"
             ) from error
-        self._end += segment.n_bytes
-        directory = self._directory()
-        if directory is not None:
-            directory.n_written += segment.n_bytes
-        return segment
+
+    def settle(self) -> None:
+        """Wait until everything is written."""
+        self._await(self._end)
+
+    def _await(self, offset: int) -> None:
+        """Wait until everything before `offset` is written; raise what went wrong so far."""
+        while self._under_way and (self._under_way[0][0] <= offset or self._under_way[0][1].done()):
+            self._under_way[0][1].result()
+            self._under_way.popleft()
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """A batch as it was written; `SpillError` if the file does not hold that any more."""
+        self._await(segment.offset + segment.n_bytes)
         try:
             content = _read_at(self._descriptor, segment.n_bytes, segment.offset)
         except OSError as error:
@@ -147,6 +206,10 @@ class SpillFile:
 
     def close(self) -> None:
         """Close and delete the file. May be called again."""
+        for _, done in self._under_way:
+            done.cancel()
+        wait([done for _, done in self._under_way])
+        self._under_way.clear()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from eddies.core.kernels.partition import order_by_partition, partition_words
 from eddies.core.state.columns import Words
 
 __all__ = ["Partitions", "n_partitions_for", "partitions_of", "slices_by_partition"]
 
 Partitions = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.intp]
+Positions = npt.NDArray[np.int32]
 
 _FEW, _SOME, _MANY = 8, 16, 64
 _SMALL_BYTES, _MEDIUM_BYTES = 4 << 20, 64 << 20
@@ -31,10 +32,9 @@ def n_partitions_for(budget_bytes: int) -> int:
 
 def partitions_of(words: Words, n_partitions: int) -> Partitions:
     """The partition of each key word; `n_partitions` is a power of two, at most 256."""
-    mixed = words ^ (words >> np.uint64(29))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed >>= np.uint64(40)
-    return (mixed & np.uint64(n_partitions - 1)).astype(np.uint8)
+    partitions = np.empty(words.shape[0], dtype=np.uint8)
+    partition_words(np.ascontiguousarray(words), n_partitions, partitions)
+    return partitions
 
 
 def slices_by_partition(
@@ -43,8 +43,7 @@ def slices_by_partition(
     """Positions in the order of their partitions, and where each partition begins in them (one entry
     more than there are partitions).
     """
-    order = np.argsort(partitions, kind="stable")
-    counts = np.bincount(partitions, minlength=n_partitions)
+    order = np.empty(partitions.shape[0], dtype=np.int32)
     starts = np.zeros(n_partitions + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
+    order_by_partition(partitions, starts, order)
     return order, starts

@@ -156,8 +156,10 @@ class Pending:
             held -= group.n_gathered_bytes
             if group.file is None:
                 group.file = self._directory.file("pending", group.layout.schema)
-            for partition, rows in group.split():
-                group.written[partition].append(group.file.write(rows))
+            parts = list(group.split())
+            segments = group.file.write_all(rows for _, rows in parts)
+            for (partition, _), segment in zip(parts, segments, strict=True):
+                group.written[partition].append(segment)
 
     def take(self, place: Place) -> Waiting:
         """Everything that waits at `place`, which is empty then."""

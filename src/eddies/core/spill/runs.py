@@ -31,6 +31,7 @@ __all__ = ["Chunk", "FlushedRows", "index_bytes"]
 
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
+_PIECES_AT_ONCE = 16  # are put in order together before they are written
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 
 
@@ -125,14 +126,19 @@ class FlushedRows:
         partitions = self.partitions(store, arrivals)[rows]
         order, starts = slices_by_partition(partitions, self.n_partitions)
         piece_rows = max(64, self._piece_bytes * store.n_rows // max(1, store.n_bytes))
-        for partition in np.flatnonzero(np.diff(starts)):
-            first, last = int(starts[partition]), int(starts[partition + 1])
-            for start in range(first, last, piece_rows):
-                chosen = rows[order[start : min(start + piece_rows, last)]]
-                batch = self._encoded(store, arrivals, chosen)
-                piece = _Piece(self.n_runs, self._file, self._file.write(batch))
-                self._pieces[partition].append(piece)
-            self.is_on_disk[partition] = True
+        chosen = rows[order]
+        for group in _put_together(starts, _PIECES_AT_ONCE * piece_rows):
+            first, last = int(starts[group[0]]), int(starts[group[-1] + 1])
+            ordered = self._encoded(store, arrivals, chosen[first:last])
+            owners, batches = [], []
+            for partition in group:
+                stop = int(starts[partition + 1]) - first
+                for start in range(int(starts[partition]) - first, stop, piece_rows):
+                    owners.append(partition)
+                    batches.append(ordered.slice(start, min(piece_rows, stop - start)))
+            for partition, segment in zip(owners, self._file.write_all(batches), strict=True):
+                self._pieces[partition].append(_Piece(self.n_runs, self._file, segment))
+        self.is_on_disk |= np.diff(starts) > 0
         first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
         self.first_arrival = min(self.first_arrival, int(first_arrival))
         self.n_rows += rows.shape[0]
@@ -217,7 +223,7 @@ class FlushedRows:
             new = [piece for pieces in self._pieces for piece in pieces if piece.run >= n_done]
             for run in range(n_done, self.n_runs):
                 mine = [piece for piece in new if piece.run == run]
-                for batch in _gathered(mine, 16 * self._piece_bytes):
+                for batch in _gathered(mine, _PIECES_AT_ONCE * self._piece_bytes):
                     self._write_again(batch, run, position, file, clustered)
             self._again[column] = (self.n_runs, clustered)
         return clustered
@@ -235,10 +241,20 @@ class FlushedRows:
             partitions_of(words, self.n_partitions), self.n_partitions
         )
         ordered = batch.take(pa.array(order))
-        for partition in np.flatnonzero(np.diff(starts)):
-            first, last = int(starts[partition]), int(starts[partition + 1])
-            segment = file.write(ordered.slice(first, last - first))
+        full = np.flatnonzero(np.diff(starts)).tolist()
+        slices = (ordered.slice(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full)
+        for partition, segment in zip(full, file.write_all(slices), strict=True):
             clustered[partition].append(_Piece(run, file, segment))
+
+
+def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[int]]:
+    """Partitions that have rows, neighbours together while they have at most `most_rows`."""
+    groups: list[list[int]] = []
+    for partition in np.flatnonzero(np.diff(starts)).tolist():
+        if not groups or starts[partition + 1] - starts[groups[-1][0]] > most_rows:
+            groups.append([])
+        groups[-1].append(partition)
+    return groups
 
 
 def _gathered(pieces: Sequence[_Piece], most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,8 @@ fewest matches first, for whatever is found is written again and waits for the n
 if the figures clearly say so: two orders in one query cost more than the wrong one.
 
 What is all in memory comes before: it is probed at no cost of reading, unless it multiplies tuples that
-will have to be written. Which of several goes first is up to the routing policy, and so is when to apply
-predicates; a `SteadyPolicy` overrules it only where tuples would have to wait.
+will have to be written. Which of several goes first is up to the routing policy, and so is when to
+apply predicates; a `SteadyPolicy` overrules it only where tuples would have to wait.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ _ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few 
 _FEWEST_BATCH_ROWS = 1024
 _PENDING_SHARE = 16  # of the budget: one part in so many for waiting tuples, ...
 _WORK_SHARE = 5  # ... for writing and reading them and the batches on their way, ...
+_WRITING_SHARE = 16  # ... (of which as much may be on its way to disk), ...
 _FILTER_SHARE = 3  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
@@ -107,7 +108,7 @@ class SpillingStems(StateMode):
         self._budget = budget
         self._flush_bytes = int(budget * options.flush_size)
         self._base = BaseBatches(graph, stems)
-        self.directory = SpillDirectory(options.spill_dir)
+        self.directory = SpillDirectory(options.spill_dir, budget // _WRITING_SHARE)
         self._table = StampTable(len(graph.roles))
         self._pending = Pending(self.directory, budget // _PENDING_SHARE)
         n_partitions = n_partitions_for(budget)
@@ -127,7 +128,7 @@ class SpillingStems(StateMode):
             )
             for stem, relation in zip(stems, graph.relations, strict=True)
         ]
-        self._order = WaitingOrder(graph, self.residents)
+        self.order = WaitingOrder(graph, self.residents)
         self._is_steady = options.policy == "auto"
         self._flush_policy = make_flush_policy(options.flush)
         self._counts = [ProbeCounts(n_partitions) for _ in stems]
@@ -151,7 +152,7 @@ class SpillingStems(StateMode):
         pass
 
     def informed(self, policy: RoutingPolicy) -> RoutingPolicy:
-        return SteadyPolicy(policy, self._order) if self._is_steady else policy
+        return SteadyPolicy(policy, self.order) if self._is_steady else policy
 
     def module_names(self) -> list[str]:
         return [f"stem:{role.name}" for role in self._graph.roles]
@@ -305,7 +306,7 @@ class SpillingStems(StateMode):
         first in it, so that what it finds goes along with those who wait for the next.
         """
         if self._is_steady:
-            return min(waiting, key=self._order.rank_of)
+            return min(waiting, key=self.order.rank_of)
         return max(waiting, key=lambda relation: waiting[relation])
 
     def _silent_work(self, waiting: dict[int, int]) -> Iterator[Resumed] | None:
