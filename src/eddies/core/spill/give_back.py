@@ -1,12 +1,15 @@
 """Give freed memory back to the system, so that what was flushed is also gone from the process.
 
 Allocators keep what is freed: Arrow's pool for the next batch, the C library's heap wherever something
-small lies above it. After a flush that is memory nobody needs, but which counts.
+small lies above it. After a flush that is memory which counts. But to get it again costs a page fault
+for every four kilobytes, and there is always a next batch: so it is given back only when the process
+holds more than it should.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 
@@ -14,7 +17,7 @@ import pyarrow as pa
 
 from eddies.core.state.buffers import SHELF
 
-__all__ = ["give_back"]
+__all__ = ["GiveBack"]
 
 
 def _find_trim() -> Callable[[int], int] | None:
@@ -25,11 +28,35 @@ def _find_trim() -> Callable[[int], int] | None:
 
 
 _TRIM = _find_trim()
+_SLACK = 1.25  # what allocators keep of a budget, ...
+_CONSTANT_BYTES = 32 << 20  # ... and what readers and kernels take, whatever it is
 
 
-def give_back(shelf_bytes: int) -> None:
-    """Keep at most `shelf_bytes` on the shelf, and nothing else that is free."""
-    SHELF.trim(shelf_bytes)
-    pa.default_memory_pool().release_unused()
-    if _TRIM is not None:
-        _TRIM(0)
+def _resident_bytes() -> int | None:
+    """Memory that the process holds; None where the system does not tell in passing."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+class GiveBack:
+    """Lets the process grow by `budget_bytes` and a little from now on; a `shelf_share`th of them may be
+    on the shelf.
+    """
+
+    def __init__(self, budget_bytes: int, shelf_share: int) -> None:
+        self._shelf_bytes = budget_bytes // shelf_share
+        before = _resident_bytes()
+        most_bytes = int(_SLACK * budget_bytes) + _CONSTANT_BYTES
+        self._most_bytes = None if before is None else before + most_bytes
+
+    def __call__(self) -> None:
+        """Something has been freed."""
+        SHELF.trim(self._shelf_bytes)
+        held = _resident_bytes()
+        if held is None or self._most_bytes is None or held > self._most_bytes:
+            pa.default_memory_pool().release_unused()
+            if _TRIM is not None:
+                _TRIM(0)

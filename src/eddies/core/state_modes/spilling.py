@@ -51,7 +51,7 @@ from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
-from eddies.core.spill.give_back import give_back
+from eddies.core.spill.give_back import GiveBack
 from eddies.core.spill.key_filter import FilterRoom
 from eddies.core.spill.partitions import n_partitions_for
 from eddies.core.spill.pending import Pending, Waiting
@@ -135,6 +135,7 @@ class SpillingStems(StateMode):
         self.modules: list[Module] = [*stems, _Waiting(self)]
         self._batch_rows = batch_rows_within(options.batch_rows, budget)
         self._scratch = Scratch(self._batch_rows)
+        self._give_back = GiveBack(budget, _SHELF_SHARE)
         self._has_ended = [False] * len(graph.relations)
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
@@ -282,7 +283,7 @@ class SpillingStems(StateMode):
                 if gone.any():
                     resident.flush(gone)
                     self.n_flushes += 1
-        give_back(self._budget // _SHELF_SHARE)
+        self._give_back()
 
     # Cleanup
 
@@ -339,7 +340,7 @@ class SpillingStems(StateMode):
         allowed = int(self._budget * _CLEANUP_SHARE)
         if self.n_bytes_ahead > allowed:
             self._flush(allowed, 0)
-        give_back(self._budget // _SHELF_SHARE)
+        self._give_back()
 
     def _room_bytes(self) -> int:
         """Memory for rows read back."""
@@ -384,7 +385,7 @@ class SpillingStems(StateMode):
         self._chunk_bytes = 0
         for group in waiting:
             group.forget(partitions)
-        give_back(self._budget // _SHELF_SHARE)
+        self._give_back()
 
     def abandon(self) -> None:
         self._work = None
