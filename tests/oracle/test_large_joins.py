@@ -8,6 +8,7 @@ import pytest
 
 from eddies.core.options import Options
 from eddies.hosts import local
+from eddies.sql import plan
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
 from tests.support.small import make_query
@@ -52,6 +53,21 @@ def test_three_relations(kind: str, batch_rows: int, threads: int, interleave: b
     expected = Oracle().answer(sql, tables)
     assert expected.num_rows > 100
     assert_same_bag(found, expected)
+
+
+def test_threads_share_rows_that_are_all_stored() -> None:
+    """A relation joined with itself is stored, but once it is complete nobody builds any more."""
+    rng = np.random.default_rng(11)
+    edges = pa.table({"a": rng.integers(0, 2000, 20_000), "b": rng.integers(0, 2000, 20_000)})
+    text = (
+        "SELECT e1.a, e2.a AS m, e3.a AS z FROM e AS e1, e AS e2, e AS e3 "
+        "WHERE e1.b = e2.a AND e2.b = e3.a AND e3.b = e1.a"
+    )
+    query = plan(text, {"e": edges.schema}).blocks[0].query
+    run = local.run(query, {"e": edges}, Options(threads=2, batch_rows=1000))
+    found = run.table()
+    assert_same_bag(found, Oracle().answer(text, {"e": edges}))
+    assert all(router.n_driver_rows > 0 for router in run.eddy._routers)
 
 
 @pytest.mark.parametrize("interleave", [False, True])

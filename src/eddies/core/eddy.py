@@ -599,10 +599,16 @@ class Eddy:
             if not self._is_prepared and isinstance(first, _Unbuilt):
                 self._is_prepared = True
                 self.mode.before_last(first.relation)
-            if len(self._routers) > 1 and all(isinstance(w, _Unbuilt) for w in waiting):
+            if len(self._routers) > 1 and self._stores_no_more():
                 self._spread()
                 return True
             self._start(router, waiting.popleft())
+
+    def _stores_no_more(self) -> bool:
+        """Whether what waits may be routed by several threads, because nobody builds."""
+        if self.mode.shares and all(self._ended):
+            return True
+        return all(isinstance(waiting, _Unbuilt) for waiting in self._waiting)
 
     def _start(self, router: Router, waiting: RoutedBatch | _Unbuilt) -> None:
         batch: RoutedBatch | None
@@ -650,9 +656,13 @@ class Eddy:
                 waiting = self._waiting.popleft()
             except IndexError:
                 return
+            n_rows = router.rows_within(_PIECE_NS)
+            if isinstance(waiting, RoutedBatch) and waiting.n_rows > n_rows:
+                waiting, rest = waiting.split(n_rows)
+                self._waiting.appendleft(rest)
             self._start(router, waiting)
-            if number and router.n_in_flight and not router.n_decisions:
-                router.prepare_in_turn(number)
+            if router.n_in_flight and not router.n_decisions:
+                router.prepare_in_turn(number, len(self._routers))
 
     def _await_some(self) -> None:
         wait(self._running, _GLANCE_S, FIRST_COMPLETED)

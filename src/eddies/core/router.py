@@ -174,18 +174,20 @@ class Router:
         self._stack.append(iter((rest,)))
         return first
 
-    def prepare_in_turn(self, first: int) -> None:
-        """Bring the indexes the current batch may need up to date, beginning with number `first`.
+    def prepare_in_turn(self, number: int, n_threads: int) -> None:
+        """Bring the indexes the current batch may need up to date, for thread `number` of so many.
 
-        Threads that begin at different numbers build different indexes at the same time.
+        Threads begin at different indexes, so they build different ones at the same time.
         """
         if self._current is None:
             return
         route = self._current.route
         if not route.is_expanded:
             self.table.expand(route)
-        for turn in range(len(route.steps)):
-            if route.steps[(first + turn) % len(route.steps)].prepare(self.scratch):
+        n_steps = len(route.steps)
+        first = number * n_steps // n_threads
+        for turn in range(n_steps):
+            if route.steps[(first + turn) % n_steps].prepare(self.scratch):
                 self.has_indexed = True
 
     def _decide(self, route: Route) -> None:

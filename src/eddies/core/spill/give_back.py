@@ -42,8 +42,8 @@ def _resident_bytes() -> int | None:
 
 
 class GiveBack:
-    """Lets the process grow by `budget_bytes` and a little from now on; a `shelf_share`th of them may be
-    on the shelf.
+    """Lets the process grow by `budget_bytes` and a little from now on; a `shelf_share`th of them may
+    be on the shelf.
     """
 
     def __init__(self, budget_bytes: int, shelf_share: int) -> None:

@@ -56,6 +56,7 @@ class StateMode(Protocol):
     spills: bool = False
     is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
     is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
+    shares: bool = False  # whether several threads may route stored rows once all have come
     forgets: bool = False  # whether `keep_only` can be asked for
 
     @property

@@ -28,6 +28,7 @@ class StemsMode(StateMode):
     stores_on_the_way = False
     n_pending = 0
     forgets = True
+    shares = True
 
     def __init__(self, graph: Graph, stems: Sequence[SteM], stamps: StampRule) -> None:
         self._graph = graph
