@@ -297,40 +297,54 @@ def test_each_key_is_asked_once_and_the_limit_is_full_in_virtual_time():
     assert clock.now_ns() == pytest.approx(5_000 / 50 * 20e6, rel=0.01)
 
 
-def test_each_key_is_asked_once_and_the_limit_is_full_on_threads():
-    r, s = probes(100_000, 5_000)
-    values = dict(zip(s["k"].to_pylist(), s["v"].to_pylist(), strict=True))
-    lock = threading.Lock()
-    asked: Counter[int] = Counter()
-    under_way = most = 0
-    moments: list[tuple[float, float]] = []
+class SlowIndex:
+    """Answers after a while, and notes when it was asked for what."""
 
-    def slow(keys: pa.RecordBatch) -> list[dict[str, object]]:
-        nonlocal under_way, most
+    def __init__(self, table: pa.Table, seconds: float) -> None:
+        self._values = dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self.most = 0
+        self.asked: Counter[int] = Counter()
+        self.moments: list[tuple[float, float]] = []
+
+    def __call__(self, keys: pa.RecordBatch) -> list[dict[str, object]]:
         ks = keys.column("k").to_pylist()
-        with lock:
-            asked.update(ks)
-            under_way += 1
-            most = max(most, under_way)
+        with self._lock:
+            self.asked.update(ks)
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
         began_s = time.perf_counter()
-        time.sleep(0.020)
-        with lock:
-            under_way -= 1
-            moments.append((began_s, time.perf_counter()))
-        return [{"k": k, "v": values[k]} for k in ks]
+        time.sleep(self._seconds)
+        with self._lock:
+            self._under_way -= 1
+            self.moments.append((began_s, time.perf_counter()))
+        return [{"k": k, "v": self._values[k]} for k in ks]
 
+    @property
+    def mean_under_way(self) -> float:
+        span_s = max(end for _, end in self.moments) - min(begin for begin, _ in self.moments)
+        return sum(end - begin for begin, end in self.moments) / span_s
+
+
+def test_each_key_is_asked_once_and_the_limit_is_full_on_threads():
+    """A busy machine may hold one run up, but not three."""
+    r, s = probes(100_000, 5_000)
     limit = 32
-    source = eddies.read.lookup(
-        s.schema, on=["k"], lookup=slow, concurrency=limit, keys_per_lookup=4
-    )
-    found = local.sql("SELECT r.n, s.v FROM r, s WHERE r.k = s.k", {"r": r, "s": source})
-    assert found.num_rows == 100_000
-    assert len(asked) == 5_000
-    assert set(asked.values()) == {1}
-    assert most == limit
-    span_s = max(end for _, end in moments) - min(begin for begin, _ in moments)
-    mean_out = sum(end - begin for begin, end in moments) / span_s
-    assert mean_out > 0.8 * limit, f"{mean_out:.1f} of {limit} look-ups under way on average"
+    means = []
+    while len(means) < 3 and max(means, default=0.0) <= 0.8 * limit:
+        slow = SlowIndex(s, 0.040)
+        source = eddies.read.lookup(
+            s.schema, on=["k"], lookup=slow, concurrency=limit, keys_per_lookup=4
+        )
+        found = local.sql("SELECT r.n, s.v FROM r, s WHERE r.k = s.k", {"r": r, "s": source})
+        assert found.num_rows == 100_000
+        assert len(slow.asked) == 5_000
+        assert set(slow.asked.values()) == {1}
+        assert slow.most == limit
+        means.append(slow.mean_under_way)
+    assert max(means) > 0.8 * limit, f"{means} of {limit} look-ups under way on average"
 
 
 def test_indexes_without_anybody_to_carry_look_ups_are_refused():

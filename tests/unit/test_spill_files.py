@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,26 @@ def test_many_batches_are_written_together_and_in_part_while_others_are_read(
     assert all(file.read(s).equals(part) for s, part in zip(segments, parts, strict=True))
     assert file.read(more).equals(ROWS)
     assert directory.n_written == file.n_bytes == os.path.getsize(file.path)
+    directory.remove()
+
+
+def test_nothing_is_read_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of many batches that are written together waits for all of them."""
+    may_write = threading.Event()
+    write = os.pwritev
+
+    def held_up(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        may_write.wait(10)
+        return write(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", held_up)
+    directory = SpillDirectory(str(tmp_path))
+    file = directory.file("rows", ROWS.schema)
+    segments = file.write_all([ROWS.slice(0, 10), ROWS.slice(10, 10)])
+    threading.Timer(0.2, may_write.set).start()
+    assert file.read(segments[0]).equals(ROWS.slice(0, 10))
     directory.remove()
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from eddies.core.options import Options
-from eddies.core.query import Query
+from eddies.core.policies.random import RandomPolicy
+from eddies.core.query import Query, UserFunction
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
 from eddies.core.spill.partitions import partitions_of, slices_by_partition
 from eddies.core.spill.runs import FlushedRows
@@ -79,6 +82,37 @@ def test_what_multiplies_waits_last(tmp_path: Path) -> None:
     source_ids = {role.name: role.source_id for role in run.eddy.graph.roles}
     assert mode.order.rank(source_ids["b"]) < mode.order.rank(source_ids["a"])
     assert mode.n_ever_waited < 1.3 * 3 * N, "not one for each of five matches"
+
+
+def test_predicates_come_before_waiting(tmp_path: Path) -> None:
+    """Rather than write all rows, apply a predicate that keeps one in sixty-four."""
+    tables = star(9)
+
+    def keeps_few(values: pa.Array) -> pa.Array:
+        time.sleep(0.0001)
+        return pc.equal(pc.bit_wise_and(values, pa.scalar(63, values.type)), 0)
+
+    function = UserFunction("keeps_few", keeps_few, pa.bool_(), arrow=True)
+    text = f"{TEXT} AND keeps_few(f.v)"
+    schemas = {name: table.schema for name, table in tables.items()}
+    query = plan(text, schemas, [function]).blocks[0].query
+    options = Options(memory="600KB", spill_dir=str(tmp_path), batch_rows=4096)
+    run = local.run(query, tables, options)
+    found = run.table()
+    expected = Oracle().answer(f"{TEXT} AND f.v % 64 = 0", tables)
+    assert_same_bag(found, expected)
+    mode = run.eddy.mode
+    assert isinstance(mode, SpillingStems)
+    assert mode.n_ever_waited < N // 4, "a twelfth of the rows, three times"
+
+
+def test_a_policy_that_is_given_decides_alone(tmp_path: Path) -> None:
+    tables = star(2)
+    given = RandomPolicy(random.Random(1))
+    options = Options(memory="600KB", spill_dir=str(tmp_path), batch_rows=4096)
+    run = local.run(query_of(tables), tables, options, policy=given)
+    assert run.eddy._routers[0].policy is given
+    assert_same_bag(run.table(), Oracle().answer(TEXT, tables))
 
 
 def test_a_filter_for_the_rows_expected_is_one_layer() -> None:

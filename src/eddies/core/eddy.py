@@ -15,8 +15,8 @@ stamps decide (`exactly_once`).
 The query has ended when every relation has ended and nothing waits or is in flight, by counting.
 
 Known limitations: one process; under a memory budget only SteMs go to disk, other states raise;
-several threads route only while the last relation streams in, when nothing is stored any more. A
-relation with two roles is always stored, so when it comes last, one thread routes it.
+several threads route only when nothing is stored any more: while the last relation streams in, or, if
+that has two roles and is stored, what still waits of it when it has ended.
 """
 
 from __future__ import annotations
@@ -174,8 +174,10 @@ class Eddy:
             )
         self._check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
+        is_given = policy is not None
         policy = policy or make_policy(options.policy, rng, options.order)
-        policy = self.mode.informed(policy)
+        if self.access is not None or not is_given:
+            policy = self.mode.informed(policy)
         table, collect = RouteTable(self._expand), self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:
@@ -606,9 +608,10 @@ class Eddy:
 
     def _stores_no_more(self) -> bool:
         """Whether what waits may be routed by several threads, because nobody builds."""
-        if self.mode.shares and all(self._ended):
-            return True
-        return all(isinstance(waiting, _Unbuilt) for waiting in self._waiting)
+        n_unbuilt = sum(isinstance(waiting, _Unbuilt) for waiting in self._waiting)
+        if n_unbuilt == 0:
+            return self.mode.shares and all(self._ended)
+        return n_unbuilt == len(self._waiting)
 
     def _start(self, router: Router, waiting: RoutedBatch | _Unbuilt) -> None:
         batch: RoutedBatch | None

@@ -70,7 +70,11 @@ class RoutingPolicy(Protocol):
     """See the module docstring for the order of calls."""
 
     every_batch: bool
-    diverts: bool  # whether rows with heavy keys may leave their batch (`eddies.core.diversion`)
+
+    @property
+    def diverts(self) -> bool:
+        """Whether rows with heavy keys may leave their batch (`eddies.core.diversion`)."""
+        ...
 
     @property
     def is_surprised(self) -> bool:

@@ -106,7 +106,7 @@ class SpillFile:
     def __init__(self, directory: SpillDirectory, path: str, schema: pa.Schema) -> None:
         self._directory = weakref.ref(directory)
         self._writer = directory.writer
-        self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each ends in the file
+        self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each begins in the file
         self.path = path
         self.schema = schema
         self._end = 0
@@ -147,7 +147,7 @@ class SpillFile:
         self._await(0)
         n_bytes = self._end - offset
         done = self._writer.submit(partial(self._put, messages, offset), n_bytes)
-        self._under_way.append((self._end, done))
+        self._under_way.append((offset, done))
         directory = self._directory()
         if directory is not None:
             directory.n_written += n_bytes
@@ -176,7 +176,7 @@ class SpillFile:
 
     def _await(self, offset: int) -> None:
         """Wait until everything before `offset` is written; raise what went wrong so far."""
-        while self._under_way and (self._under_way[0][0] <= offset or self._under_way[0][1].done()):
+        while self._under_way and (self._under_way[0][0] < offset or self._under_way[0][1].done()):
             self._under_way[0][1].result()
             self._under_way.popleft()
 

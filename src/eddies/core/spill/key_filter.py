@@ -34,6 +34,11 @@ class FilterRoom:
         self._left = most_bytes
         self.most_layer_words = max(_FIRST_WORDS, most_bytes // 80)
 
+    @property
+    def most_foreseen_words(self) -> int:
+        """What a filter may take for keys that are only expected, so that others get theirs."""
+        return self._left // 16
+
     def take(self, n_bytes: int) -> bool:
         """Whether so much is left; it is taken then. A negative number gives back."""
         if n_bytes > self._left:
@@ -77,7 +82,8 @@ class KeyFilter:
             n_words = max(n_words, 2 * self._layers[-1].shape[0])
         n_words = min(n_words, self._shared.most_layer_words)
         if not self._layers:
-            n_words = max(n_words, self._expected_keys // _KEYS_PER_WORD)
+            foreseen = self._expected_keys // _KEYS_PER_WORD
+            n_words = max(n_words, min(foreseen, self._shared.most_foreseen_words))
         n_words = 1 << (n_words - 1).bit_length()
         least = max([_FIRST_WORDS, *(layer.shape[0] // 2 for layer in self._layers)])
         while not self._shared.take(8 * n_words):

@@ -8,12 +8,14 @@ if the figures clearly say so: two orders in one query cost more than the wrong 
 
 What is all in memory comes before: it is probed at no cost of reading, unless it multiplies tuples that
 will have to be written. Which of several goes first is up to the routing policy, and so is when to
-apply predicates; a `SteadyPolicy` overrules it only where tuples would have to wait.
+apply predicates; a `SteadyPolicy` takes from it only where to wait.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eddies.core.graph import Graph
 from eddies.core.policies.base import Decision, Fork, RoutingPolicy
@@ -35,6 +37,7 @@ class WaitingOrder:
         self._order = list(range(len(residents)))
         self._n_in = [_PRIOR_ROWS] * len(residents)
         self._n_out = [float(_PRIOR_ROWS)] * len(residents)
+        self._lock = threading.Lock()
 
     def rank_of(self, relation: int) -> int:
         """The place of a relation in the order."""
@@ -53,63 +56,85 @@ class WaitingOrder:
         return self._matches(self._relation_of[source]) > 1.0
 
     def observe(self, source: int, n_in: int, n_out: int) -> None:
-        """`n_in` tuples found `n_out` rows of a source, of those in memory."""
+        """`n_in` tuples found `n_out` rows of a source, of those in memory; if these are too few, that
+        says nothing.
+        """
         relation = self._relation_of[source]
         resident = self._residents[relation]
-        share = max(_LEAST_SHARE, resident.n_rows / max(1, resident.n_arrived))
-        self._n_in[relation] += n_in
-        self._n_out[relation] += n_out / share
+        share = resident.n_rows / max(1, resident.n_arrived)
+        if share >= _LEAST_SHARE:
+            self._n_in[relation] += n_in
+            self._n_out[relation] += n_out / share
 
     def _matches(self, relation: int) -> float:
         return self._n_out[relation] / self._n_in[relation]
 
     def update(self) -> None:
         """Put relations behind others that give clearly fewer matches."""
-        for first in range(len(self._order)):
-            for i in range(len(self._order) - 1 - first):
-                mine, next_ = self._order[i], self._order[i + 1]
-                if self._matches(mine) > _CLEARLY * self._matches(next_):
-                    self._order[i], self._order[i + 1] = next_, mine
+        with self._lock:
+            order = list(self._order)
+            for first in range(len(order)):
+                for i in range(len(order) - 1 - first):
+                    if self._matches(order[i]) > _CLEARLY * self._matches(order[i + 1]):
+                        order[i], order[i + 1] = order[i + 1], order[i]
+            self._order = order
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is on disk."""
+        return any(resident.flushed.n_runs for resident in self._residents)
 
 
 class SteadyPolicy:
-    """`inner`, except that tuples wait for rows on disk in the given order."""
+    """`inner`, which is shown only those candidates among which it may choose freely: predicates, what
+    is in memory, and of what tuples must wait for the first in order.
+    """
 
     def __init__(self, inner: RoutingPolicy, order: WaitingOrder) -> None:
         self._inner = inner
         self._order = order
         self.every_batch = inner.every_batch
-        self.diverts = False  # rows that leave their batch would wait elsewhere
+
+    @property
+    def diverts(self) -> bool:
+        """Not with rows on disk: rows that leave their batch would wait elsewhere."""
+        return self._inner.diverts and not self._order.is_needed
 
     @property
     def is_surprised(self) -> bool:
         return self._inner.is_surprised
 
     def choose(self, fork: Fork) -> Decision:
-        """As the policy itself, unless that means to wait."""
-        decision = self._inner.choose(fork)
-        order, candidates = self._order, fork.candidates
-        if candidates[decision.choice].kind != "probe":
-            return decision
-        waits = {
-            number: candidate.module
-            for number, candidate in enumerate(candidates)
-            if candidate.kind == "probe"
-            and not candidate.cross
-            and order.must_wait(candidate.module)
-        }
+        """As the policy itself, among what is left to it."""
+        open_ = self._open_to_choice(fork)
+        if len(open_) == len(fork.candidates):
+            return self._inner.choose(fork)
+        if len(open_) == 1:
+            return Decision(open_[0])
+        narrow = replace(
+            fork,
+            candidates=tuple(fork.candidates[i] for i in open_),
+            leads_to=tuple(fork.leads_to[i] for i in open_),
+        )
+        decision = self._inner.choose(narrow)
+        return replace(decision, choice=open_[decision.choice])
+
+    def _open_to_choice(self, fork: Fork) -> list[int]:
+        order = self._order
+        probes = [
+            (i, candidate.module)
+            for i, candidate in enumerate(fork.candidates)
+            if candidate.kind == "probe" and not candidate.cross
+        ]
+        waits = [(i, source) for i, source in probes if order.must_wait(source)]
         if not waits:
-            return decision
-        at_once = {
-            number: candidate.module
-            for number, candidate in enumerate(candidates)
-            if candidate.kind == "probe" and number not in waits
-            if not candidate.cross and not order.multiplies(candidate.module)
-        }
-        if decision.choice in at_once:
-            return decision
-        best = min(at_once or waits, key=lambda number: order.rank(candidates[number].module))
-        return Decision(best)
+            return list(range(len(fork.candidates)))
+        first = min(waits, key=lambda wait: order.rank(wait[1]))[0]
+        closed = {i for i, _ in waits if i != first}
+        at_once = [i for i, s in probes if not order.must_wait(s) and not order.multiplies(s)]
+        if at_once:  # rather than write a tuple, see whether it has a partner here
+            closed.add(first)
+        return [i for i in range(len(fork.candidates)) if i not in closed]
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """As the policy itself."""

@@ -28,9 +28,9 @@ class SpillWriter:
         with self._changed:
             while self._n_bytes and self._n_bytes + n_bytes > self.most_bytes:
                 self._changed.wait()
-            self._n_bytes += n_bytes
             self._pool = self._pool or ThreadPoolExecutor(1, "eddy-spill")
             done = self._pool.submit(write)
+            self._n_bytes += n_bytes
         done.add_done_callback(lambda _: self._forget(n_bytes))
         return done
 
