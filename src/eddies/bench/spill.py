@@ -94,7 +94,9 @@ def _write(path: Path, n_rows: int, make: Callable[[int, int], Columns]) -> None
 def main(
     *, scale: float, memory: str, threads: int, data_folder: Path | None, json_path: Path | None
 ) -> int:
-    """Run all engines, show the figures and check the claims; returns the exit code."""
+    """Run all engines and show figures and claims. The exit code is about answers: 0 if all of ours are
+    there, and all are equal.
+    """
     folder = (data_folder or default_data_folder()) / f"spill-{scale:g}"
     files = made_once(folder, lambda into: make_tables(into, scale))
     n_input = sum(path.stat().st_size for path in files.values())
@@ -116,24 +118,25 @@ def main(
     for engine in OURS:
         us = found[engine]
         if us["error"] is not None:
-            claims.append((f"{engine}: answers", 0.0, 1.0, True))
             continue
         claims.append((f"{engine}: peak memory / promise", us["peak_bytes"] / most, 1.0, False))
         if duckdb["error"] is None:
-            same = float(us["answer"] == duckdb["answer"])
-            claims.append((f"{engine}: same answer", same, 1.0, True))
             speed = duckdb["seconds"] / us["seconds"]
             what = f"{engine}: throughput / DuckDB with {duckdb['memory'] >> 20} MB"
             claims.append((what, speed, LEAST_OF_DUCKDB, True))
-    held = True
     for what, value, bound, at_least in claims:
         is_held = value >= bound if at_least else value <= bound
-        held = held and is_held
         sign = ">=" if at_least else "<="
         _print(f"{what}: {value:.3f} ({sign} {bound}) {'held' if is_held else 'NOT HELD'}")
     if json_path is not None:
         json_path.write_text(json.dumps({"input_bytes": n_input, "found": found}, indent=1))
-    return 0 if held else 1
+    answers = [report["answer"] for report in found.values() if report["error"] is None]
+    are_all_there = all(found[engine]["error"] is None for engine in OURS)
+    are_equal = all(answer == answers[0] for answer in answers)
+    _print(
+        f"answers {'agree' if are_equal else 'DIFFER'}{'' if are_all_there else ', SOME FAILED'}"
+    )
+    return 0 if are_all_there and are_equal else 1
 
 
 def _print(line: str) -> None:

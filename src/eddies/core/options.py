@@ -74,8 +74,9 @@ class Options:
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are
                       cut to this size. None: as often as deciding stays below 2 % of the work, and
                       sooner when a module suddenly behaves differently.
-    threads           threads that probe when every source but the last is complete, if that one plays
-                      one role; otherwise, one does everything. Not with state="joins".
+    threads           threads that probe when nothing is stored any more: every source but the last is
+                      complete, or that one, too, if it plays several roles. Until then, and under a
+                      budget when rows are read back, one does everything. Not with state="joins".
     seed              of every random choice.
     cells             how many eddies share one join on Spark; None: from the sizes of the inputs.
     trace_dir         folder in which every eddy on Spark leaves what it did; None: nowhere. All

@@ -4,10 +4,9 @@ A tuple need not wait for rows on disk if none of them can match, nor if some ot
 lacks has no row for it. From the first flush on, each key column of a relation has a filter over all
 rows that ever arrived, in memory or on disk. It is made for as many rows as are expected. A Bloom
 filter cannot grow, so if more come, the full one is left as it is and a larger one is begun; a key may
-be there if any layer says so. All filters share a bounded
-amount of memory. Where that ends, layers are smaller, and then the last one takes more keys than it
-should and lets more of the others pass; a filter that would let most of them pass is given up: then
-every key may be there.
+be there if any layer says so. All filters share a bounded amount of memory. Where that ends, layers are
+smaller, and then the largest takes more keys than it should, so that more of those pass that it does
+not have; a filter that would let most of them pass is given up: then every key may be there.
 """
 
 from __future__ import annotations

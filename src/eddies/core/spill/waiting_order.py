@@ -24,7 +24,7 @@ from eddies.core.spill.resident import Resident
 __all__ = ["SteadyPolicy", "WaitingOrder"]
 
 _CLEARLY = 1.5  # how many times more matches one relation must give to go behind another
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.01  # of a relation in memory, from which its matches are extrapolated
 _PRIOR_ROWS = 1000  # with as many matches: what is believed before anything is known
 
 
