@@ -28,8 +28,6 @@ def _find_trim() -> Callable[[int], int] | None:
 
 
 _TRIM = _find_trim()
-_SLACK = 1.25  # what allocators keep of a budget, ...
-_CONSTANT_BYTES = 32 << 20  # ... and what readers and kernels take, whatever it is
 
 
 def _resident_bytes() -> int | None:
@@ -42,15 +40,12 @@ def _resident_bytes() -> int | None:
 
 
 class GiveBack:
-    """Lets the process grow by `budget_bytes` and a little from now on; a `shelf_share`th of them may
-    be on the shelf.
-    """
+    """Lets the process grow by `budget_bytes` from now on; a `shelf_share`th may be on the shelf."""
 
     def __init__(self, budget_bytes: int, shelf_share: int) -> None:
         self._shelf_bytes = budget_bytes // shelf_share
         before = _resident_bytes()
-        most_bytes = int(_SLACK * budget_bytes) + _CONSTANT_BYTES
-        self._most_bytes = None if before is None else before + most_bytes
+        self._most_bytes = None if before is None else before + budget_bytes
 
     def __call__(self) -> None:
         """Something has been freed."""

@@ -31,7 +31,7 @@ __all__ = ["Chunk", "FlushedRows", "index_bytes"]
 
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
-_PIECES_AT_ONCE = 16  # are put in order together before they are written
+_PIECES_AT_ONCE = 4  # are put in order together before they are written
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 
 
