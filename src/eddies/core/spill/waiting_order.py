@@ -8,7 +8,8 @@ if the figures clearly say so: two orders in one query cost more than the wrong 
 
 What is all in memory comes before: it is probed at no cost of reading, unless it multiplies tuples that
 will have to be written. Which of several goes first is up to the routing policy, and so is when to
-apply predicates; a `SteadyPolicy` takes from it only where to wait.
+apply predicates; a `SteadyPolicy` takes from it only where to wait, and tells it what a probe of rows
+on disk really does: one that finds nothing at once has not dropped its tuples, it has them written.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = ["SteadyPolicy", "WaitingOrder"]
 _CLEARLY = 1.5  # how many times more matches one relation must give to go behind another
 _LEAST_SHARE = 0.01  # of a relation in memory, from which its matches are extrapolated
 _PRIOR_ROWS = 1000  # with as many matches: what is believed before anything is known
+_WAIT_NS = 1000  # to write a tuple and to read it again, about: two passes over some sixty bytes
 
 
 class WaitingOrder:
@@ -51,9 +53,14 @@ class WaitingOrder:
         """Whether some rows of a source's relation are on disk."""
         return self._residents[self._relation_of[source]].flushed.n_runs > 0
 
-    def multiplies(self, source: int) -> bool:
-        """Whether a tuple finds more than one row of a source, on average."""
-        return self._matches(self._relation_of[source]) > 1.0
+    def matches(self, source: int) -> float:
+        """How many rows of a source a tuple finds on average, in memory or on disk."""
+        return self._matches(self._relation_of[source])
+
+    def waiting_share(self, source: int) -> float:
+        """How much of a source's relation is on disk: for it tuples wait."""
+        resident = self._residents[self._relation_of[source]]
+        return 1.0 - resident.n_rows / max(1, resident.n_arrived)
 
     def observe(self, source: int, n_in: int, n_out: int) -> None:
         """`n_in` tuples found `n_out` rows of a source, of those in memory; if these are too few, that
@@ -131,16 +138,19 @@ class SteadyPolicy:
             return list(range(len(fork.candidates)))
         first = min(waits, key=lambda wait: order.rank(wait[1]))[0]
         closed = {i for i, _ in waits if i != first}
-        at_once = [i for i, s in probes if not order.must_wait(s) and not order.multiplies(s)]
+        at_once = [i for i, s in probes if not order.must_wait(s) and order.matches(s) <= 1.0]
         if at_once:  # rather than write a tuple, see whether it has a partner here
             closed.add(first)
         return [i for i in range(len(fork.candidates)) if i not in closed]
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """As the policy itself."""
+        """As the policy itself, to which a probe of rows on disk counts with all it will find and cost."""
         candidate = fork.candidates[choice]
         if candidate.kind == "probe" and not candidate.cross:
             self._order.observe(candidate.module, n_in, n_out)
+            share = self._order.waiting_share(candidate.module)
+            n_out += round(n_in * share * self._order.matches(candidate.module))
+            elapsed_ns += round(n_in * share * _WAIT_NS)
         self._inner.observe(fork, choice, n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
