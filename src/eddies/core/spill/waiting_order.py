@@ -144,7 +144,7 @@ class SteadyPolicy:
         return [i for i in range(len(fork.candidates)) if i not in closed]
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """As the policy itself, to which a probe of rows on disk counts with all it will find and cost."""
+        """As the policy itself; a probe of rows on disk counts with all it will find and cost."""
         candidate = fork.candidates[choice]
         if candidate.kind == "probe" and not candidate.cross:
             self._order.observe(candidate.module, n_in, n_out)
