@@ -73,6 +73,22 @@ def test_an_index_that_mostly_misses_gets_a_filter_and_finds_the_same() -> None:
     assert index.n_bytes == plain, "hits all the time: the filter is dropped"
 
 
+def test_an_index_that_grows_while_it_is_asked_gets_no_filter() -> None:
+    """Two streams that meet: nearly nothing is found at first, and every row would enter the filter."""
+    store, index, scratch = _index_of(np.arange(200_000, dtype=np.int64) * 7)
+    plain = index.n_bytes
+    for part in range(200_000, 400_000, 50_000):
+        more = np.arange(part, part + 50_000, dtype=np.int64) * 7
+        assert _found(index, more, scratch) == [], "they come later"
+        store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
+        index.catch_up(scratch)
+        assert index._filter.n_bytes == 0
+    assert index.n_bytes > plain
+    for _ in range(4):
+        assert _found(index, -more, scratch) == []
+    assert index._filter.n_bytes > 0, "it grows no more, and still mostly misses"
+
+
 def test_a_small_index_gets_no_filter() -> None:
     _, index, scratch = _index_of(np.arange(1000, dtype=np.int64))
     before = index.n_bytes

@@ -3,6 +3,9 @@
 An index that mostly misses spends its time fetching lines to learn that nothing is there. When fewer
 than a quarter of the recent keys hit and the index is larger than a cache, a small filter is made and
 asked first; when more than two fifths hit, it is dropped again. It never loses a match.
+
+While rows are still entered about as fast as keys are looked up (two streams that meet), there is no
+filter: entering every row into it as well costs more than the misses it spares.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ __all__ = ["MissFilter"]
 _JUDGE_ROWS = 65_536  # keys between two looks at the hit rate
 _MAKE_BELOW = 0.25
 _DROP_ABOVE = 0.4  # break-even was measured at 0.30 to 0.45
+_GROWS_ABOVE = 0.25  # rows entered for each key looked up: above, the filter costs more than it spares
 _SMALLEST_TABLE_BYTES = 2 << 20  # a smaller index is in the cache itself
 _KEYS_PER_WORD = 8  # eight bits a key
 
@@ -26,12 +30,14 @@ _KEYS_PER_WORD = 8  # eight bits a key
 class MissFilter:
     """Follows the hit rate of one index. `passing` before a probe, `saw` after it."""
 
-    __slots__ = ("_bloom", "_n_hits", "_n_seen")
+    __slots__ = ("_bloom", "_is_asked", "_n_entered", "_n_hits", "_n_seen")
 
     def __init__(self) -> None:
         self._bloom: Words | None = None
         self._n_seen = 0
         self._n_hits = 0
+        self._n_entered = 0  # rows, since the last look at the hit rate
+        self._is_asked = False  # rows entered before anybody asks are no sign of growth
 
     @property
     def n_bytes(self) -> int:
@@ -47,15 +53,18 @@ class MissFilter:
 
     def saw(self, n_words: int, n_hits: int, table: Words) -> bool:
         """`n_hits` of `n_words` keys were found in `table`. Whether a filter should now be made."""
+        self._is_asked = True
         self._n_seen += n_words
         self._n_hits += n_hits
         if self._n_seen < _JUDGE_ROWS:
             return False
         rate = self._n_hits / self._n_seen
-        self._n_seen = self._n_hits = 0
-        if rate > _DROP_ABOVE:
+        grows = self._n_entered > _GROWS_ABOVE * self._n_seen
+        self._n_seen = self._n_hits = self._n_entered = 0
+        if rate > _DROP_ABOVE or grows:
             self._bloom = None
-        is_wanted = rate < _MAKE_BELOW and table.nbytes >= _SMALLEST_TABLE_BYTES
+        is_large = table.nbytes >= _SMALLEST_TABLE_BYTES
+        is_wanted = rate < _MAKE_BELOW and is_large and not grows
         return self._bloom is None and is_wanted
 
     def make(self, n_keys: int, table: Words, words: Words | None) -> None:
@@ -69,6 +78,8 @@ class MissFilter:
 
     def entered(self, words: Words, table: Words, n_keys: int) -> None:
         """`words` were entered into `table`, which now holds `n_keys`."""
+        if self._is_asked:
+            self._n_entered += words.shape[0]
         if self._bloom is None:
             return
         if n_keys > 2 * _KEYS_PER_WORD * len(self._bloom):
