@@ -177,6 +177,10 @@ def test_the_filter_for_misses_loses_no_match() -> None:
     without = index.n_bytes
     misses = list(range(1, 3 * n, 3))
     assert matches(index, misses)[0] == []
+    assert index.is_behind
+    assert index.n_bytes == without, "a probe that is timed makes no filter"
+    assert index.catch_up(scratch) == n
+    assert not index.is_behind
     assert index.n_bytes > without, "no filter was made"
     some = [*range(0, 3 * n, 100), *range(1, 3 * n, 50)]
     expected_rows = [(key, key // 3) for key in sorted(some) if key % 3 == 0]

@@ -60,6 +60,7 @@ def test_an_index_that_mostly_misses_gets_a_filter_and_finds_the_same() -> None:
         (i, int(p) // 7) for i, p in enumerate(probes) if p % 7 == 0 and p < 1_400_000
     )
     assert _found(index, probes, scratch) == expected
+    index.catch_up(scratch)
     assert index.n_bytes > plain, "a filter was made"
     assert _found(index, probes, scratch) == expected
 
@@ -86,6 +87,7 @@ def test_an_index_that_grows_while_it_is_asked_gets_no_filter() -> None:
     assert index.n_bytes > plain
     for _ in range(4):
         assert _found(index, -more, scratch) == []
+        index.catch_up(scratch)
     assert index._filter.n_bytes > 0, "it grows no more, and still mostly misses"
 
 

@@ -164,3 +164,28 @@ def test_pieces_stay_small_however_deep_the_route() -> None:
     assert drained(eddy).num_rows == 16 * 6**5
     assert max(event.n_in for event in log.of(Routed)) <= 16
     assert max(event.n_out for event in log.of(Routed)) <= 16 * 4 + 1
+
+
+class TakenAway(VirtualClock):
+    """A machine on which a second passes whenever somebody looks, of which a thread gets nothing."""
+
+    def now_ns(self) -> int:
+        self.advance_ns(10**9)
+        return super().now_ns()
+
+    def worked_ns(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("n_rows", "is_dear"), [(10_000, False), (100, True)])
+def test_a_long_probe_costs_what_the_thread_computed(n_rows: int, is_dear: bool) -> None:
+    """Whoever takes the processor away does not make a module look dear."""
+    tables = {"b": pa.table({"x": [0, 1]}), "f": pa.table({"x": pa.array([0] * n_rows)})}
+    log = Recorder()
+    eddy = Eddy(make_query(tables, ["f.x = b.x"]), events=log, clock=TakenAway())
+    for name in ("b", "f"):
+        eddy.push(name, batches(tables[name])[0])
+        eddy.end(name)
+    assert drained(eddy).num_rows == n_rows
+    (routed,) = [e for e in log.events if isinstance(e, Routed) and e.n_in == n_rows]
+    assert (routed.elapsed_ns > 0) is is_dear

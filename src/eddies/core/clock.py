@@ -18,6 +18,12 @@ class Clock(Protocol):
 
     def now_ns(self) -> int: ...
 
+    def worked_ns(self) -> int:
+        """Nanoseconds that this thread has computed: time does not pass while others have the
+        processor or the interpreter, or while the thread sleeps.
+        """
+        ...
+
     def sleep_until_ns(self, moment_ns: int) -> None:
         """Return when `now_ns()` is at least `moment_ns`."""
         ...
@@ -27,6 +33,7 @@ class RealClock:
     """The monotonic clock of the machine."""
 
     now_ns = staticmethod(time.perf_counter_ns)
+    worked_ns = staticmethod(time.thread_time_ns)
 
     def sleep_until_ns(self, moment_ns: int) -> None:
         remaining_ns = moment_ns - self.now_ns()
@@ -41,6 +48,10 @@ class VirtualClock:
         self._now_ns = start_ns
 
     def now_ns(self) -> int:
+        return self._now_ns
+
+    def worked_ns(self) -> int:
+        """The same as `now_ns`: whatever passes was declared as work."""
         return self._now_ns
 
     def advance_ns(self, elapsed_ns: int) -> None:

@@ -155,7 +155,7 @@ class Probe:
         if self._parts:
             columns = tuple(sorted(part.column for part in self._parts))
             self._index = self._index or stem.hash_index(columns, self._flag)
-            if self._index.n_rows == stem.store.n_rows:
+            if not self._index.is_behind:
                 return 0
             with stem.lock:
                 return self._index.catch_up(scratch)

@@ -4,6 +4,9 @@ The index is *lazy*: rows enter it when someone is about to probe (`catch_up`), 
 stored. So a relation nobody probes is never indexed. The table is sized by keys, not by rows: many
 rows enter a chunk at a time, and the share of different keys among the chunks seen says how large the
 table must be for all of them. NULL keys are never entered: NULL joins nothing.
+
+A filter against misses (`miss_filter`) is made by `catch_up` as well, when probes have found that it
+would pay: a probe is timed, and what is made once must not look like the price of every probe.
 """
 
 from __future__ import annotations
@@ -74,6 +77,7 @@ class HashIndex:
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._chain_memory: npt.NDArray[np.uint64] | None = None
         self._filter = MissFilter()
+        self._wants_filter = False
         self._heavy: HeavyKeys | None = None
         self.n_rows = 0  # rows of the store that were looked at
         self.n_entered = 0
@@ -88,11 +92,23 @@ class HashIndex:
         """Different keys entered."""
         return self.n_entered - self.n_duplicates
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether `catch_up` has something to do."""
+        return self.n_rows != self._store.n_rows or self._wants_filter
+
     def catch_up(self, scratch: Scratch) -> int:
-        """Enter the rows stored since the last call; returns how many there were."""
+        """Enter the rows stored since the last call; returns how many there were. A filter that is
+        wanted is made, too, which counts with all keys.
+        """
+        n_filtered = 0
+        if self._wants_filter:
+            self._wants_filter = False
+            self._filter.make(self.n_keys, self._table, self._words_at_hand())
+            n_filtered = self.n_keys
         first, last = self.n_rows, self._store.n_rows
         if first == last:
-            return 0
+            return n_filtered
         assert self._table.shape[0], "an index that was released is not used again"
         self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
@@ -116,7 +132,7 @@ class HashIndex:
                 self.n_entered += rows.shape[0]
                 self._filter.entered(words, self._table, self.n_keys)
         self.n_rows = last
-        return last - first
+        return n_filtered + last - first
 
     def _make_chain_room(self, n_rows: int) -> None:
         if n_rows > self._chain.shape[0]:
@@ -175,7 +191,7 @@ class HashIndex:
         if worth_a_look is not None:
             positions[:found] = worth_a_look[1][positions[:found]]
         if self._filter.saw(words.shape[0], found, self._table):
-            self._filter.make(self.n_keys, self._table, self._words_at_hand())
+            self._wants_filter = True
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)

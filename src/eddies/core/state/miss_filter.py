@@ -22,7 +22,9 @@ __all__ = ["MissFilter"]
 _JUDGE_ROWS = 65_536  # keys between two looks at the hit rate
 _MAKE_BELOW = 0.25
 _DROP_ABOVE = 0.4  # break-even was measured at 0.30 to 0.45
-_GROWS_ABOVE = 0.25  # rows entered for each key looked up: above, the filter costs more than it spares
+_GROWS_ABOVE = (
+    0.25  # rows entered for each key looked up: above, the filter costs more than it spares
+)
 _SMALLEST_TABLE_BYTES = 2 << 20  # a smaller index is in the cache itself
 _KEYS_PER_WORD = 8  # eight bits a key
 
