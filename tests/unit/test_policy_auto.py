@@ -195,6 +195,25 @@ def test_the_price_of_a_run_is_not_the_rows() -> None:
     assert min(shares) > 0.8
 
 
+def test_a_long_calm_does_not_hide_a_shift() -> None:
+    """Runs not absorbed yet are not mixed with one that contradicts them, and nothing is lost."""
+    fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
+    ledger = Ledger()
+    ledger.observe(fork, 0, 10_000, 500, 50_000)
+    ledger.absorb()
+    for _ in range(20):
+        ledger.observe(fork, 0, 10_000, 500, 50_000)
+    assert not ledger.is_surprised
+    ledger.observe(fork, 0, 10_000, 9000, 60_000)
+    assert ledger.is_surprised
+    runs = ledger.absorb()
+    assert [run[1:] for run in runs] == [(200_000, 10_000, 1_000_000), (10_000, 9000, 60_000)]
+    assert ledger.n_driver_rows == 220_000
+    estimate = ledger.estimate(ledger.evidence(Signature(1), 0))
+    assert estimate is not None
+    assert estimate.selectivity > 0.85
+
+
 def test_the_price_of_runs_is_the_shortest_run_on_a_few_rows() -> None:
     fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
     ledger = Ledger()

@@ -13,7 +13,8 @@ speak, as if they were `SHARED_ROWS` rows measured here.
 
 *Giving way.* If runs contradict the past (selectivity differs by more than chance explains, or the
 module became clearly faster; a clock can only be late by accident, not early), the past of that
-module is dropped, and its figures elsewhere and those of its rivals count as stale.
+module is dropped, and its figures elsewhere and those of its rivals count as stale. A run that comes
+as a surprise begins a new sum: mixed with a long calm before it, a shift would not be seen.
 
 *Cost* is time per row without the fixed price of a run, which is the shortest run ever seen on a few
 rows: it does not depend on the order of modules, and modules that get few rows would look dear if it
@@ -81,11 +82,15 @@ class Place:
 
 
 class Evidence:
-    """A module at a signature. The n_* sums are of runs not yet absorbed."""
+    """A module at a signature. The n_* sums are of runs not yet absorbed.
+
+    `earlier` are those before a surprise: (runs, rows in, rows out, nanoseconds), or None.
+    """
 
     __slots__ = (
         "at_rows",
         "cost_ns",
+        "earlier",
         "elapsed_ns",
         "expected",
         "is_stale",
@@ -111,6 +116,18 @@ class Evidence:
     def _reset(self) -> None:
         self.is_touched = False
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
+        self.earlier: tuple[int, int, int, int] | None = None
+
+    def _begin_anew(self, n_in: int, n_out: int, elapsed_ns: int) -> None:
+        """The last run, which is summed up already, is unlike those before it."""
+        if self.earlier is None and self.n_runs > 1:
+            self.earlier = (
+                self.n_runs - 1,
+                self.n_in - n_in,
+                self.n_out - n_out,
+                self.elapsed_ns - elapsed_ns,
+            )
+            self.n_runs, self.n_in, self.n_out, self.elapsed_ns = 1, n_in, n_out, elapsed_ns
 
 
 class Module:
@@ -172,6 +189,7 @@ class Ledger:
             difference = n_out - evidence.expected * n_in
             if evidence.expected >= 0.0 and abs(difference) > SURPRISE * max(n_out, n_in - n_out):
                 self.is_surprised = True
+                evidence._begin_anew(n_in, n_out, elapsed_ns)
         elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
             self._shortest_run_ns = elapsed_ns
 
@@ -203,18 +221,32 @@ class Ledger:
         for evidence in touched:
             if evidence.place.is_entry:
                 self.n_driver_rows += evidence.n_in
+                if evidence.earlier is not None:
+                    self.n_driver_rows += evidence.earlier[1]
         for evidence in touched:
-            self.elapsed_ns += evidence.elapsed_ns
-            runs.append((evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns))
-            if evidence.n_in:
-                self._absorb(evidence)
-            else:
-                for tally in (evidence.past, evidence.module.total):
-                    tally.n_out += evidence.n_out
-                    tally.elapsed_ns += evidence.elapsed_ns
-                self._price(evidence)
+            if evidence.earlier is not None:
+                last = (evidence.n_runs, evidence.n_in, evidence.n_out, evidence.elapsed_ns)
+                self._set_sums(evidence, evidence.earlier)
+                runs.append(self._count_in(evidence))
+                self._set_sums(evidence, last)
+            runs.append(self._count_in(evidence))
             evidence._reset()
         return runs
+
+    @staticmethod
+    def _set_sums(evidence: Evidence, sums: tuple[int, int, int, int]) -> None:
+        evidence.n_runs, evidence.n_in, evidence.n_out, evidence.elapsed_ns = sums
+
+    def _count_in(self, evidence: Evidence) -> tuple[Evidence, int, int, int]:
+        self.elapsed_ns += evidence.elapsed_ns
+        if evidence.n_in:
+            self._absorb(evidence)
+        else:
+            for tally in (evidence.past, evidence.module.total):
+                tally.n_out += evidence.n_out
+                tally.elapsed_ns += evidence.elapsed_ns
+            self._price(evidence)
+        return evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns
 
     def fade_factor(self, at_rows: int) -> float:
         """Weight left to what was counted in when there were `at_rows` driver rows."""
