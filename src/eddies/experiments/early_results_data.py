@@ -51,7 +51,7 @@ ALGORITHMS: dict[str, dict[str, object]] = {
     PRINTED: {"flush": "adaptive-global", "disk_phase": "manager"},
     "AGF only": {"flush": "adaptive-global", "disk_phase": "none"},
     "SM only": {"flush": "largest", "disk_phase": "manager"},
-    "state-spill": {"flush": "state-spill", "disk_phase": "none"},
+    "state-spill": {"flush": "state-spill", "disk_phase": "none", "clean_up": "plan"},
     "RPJ": {"flush": "rpj", "disk_phase": "local"},
     "HMJ": {"flush": "hmj", "disk_phase": "local"},
 }

@@ -8,7 +8,10 @@ it is flushed as a `FlushPolicy` says. Who merges flushed data, and when, is a `
     "manager"  the state manager
     "local"    each operator for itself, while both its inputs are silent (HMJ, RPJ)
 
-Then comes *cleanup*, base to root: each operator flushes what it holds and merges all its groups.
+An operator both of whose inputs have ended begins its *cleanup*: it flushes what it holds, merges all
+its groups, and is itself an ended input of the operator above (ER-32). So cleanup goes from base to
+root. What arrives has precedence, group by group. State-spill knows only one cleanup, of the whole
+plan, when all sources have ended (`Settings.clean_up`).
 
 Time is virtual: arrivals have moments, tuples, results and disk accesses have costs, and nothing else
 takes time. So figures do not depend on the machine. The disk is simulated, too: what is "on disk" is
@@ -27,7 +30,7 @@ Three improvements beyond the paper can be switched on:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,10 +70,13 @@ class Pipeline:
         self.now = 0.0
         self._folded_at = 0.0
         self._estimators: list[list[Estimator]] = [
-            [make_estimator(settings.estimator, alpha=settings.alpha) for _ in range(4)]
+            [make_estimator(settings.estimator, alpha=settings.alpha) for _ in range(5)]
             for _ in self.operators
         ]
         self._statistics = [[np.zeros(n_groups) for _ in range(4)] for _ in self.operators]
+        self._in_memory = [np.zeros(2) for _ in self.operators]
+        self._merging = -1  # the operator whose disk group is being merged
+        self._cleanup = self._clean_up()
         self._disk = DiskSpeed(1.0 / self._costs.read_s)
         self._manager = StateManager(self._disk, settings.buffer_share * settings.memory_tuples)
         self._is_hopeless = np.zeros(n_groups, dtype=np.bool_)
@@ -93,27 +99,32 @@ class Pipeline:
         if self._settings.cascade:
             self._clean_up_by_group()
         else:
-            self._clean_up()
+            for _ in self._cleanup:
+                pass
         self.outcome.end_s = self.now
         return self.outcome
 
     def _go_on(self) -> bool:
         """Do the next thing; False when all sources have ended and nothing waits."""
-        if self._settings.disk_phase == "local" and self._merge_locally():
-            return True
         source, due = self._earliest()
         if source < 0:
             return False
-        if due > self.now:
-            if self._settings.disk_phase == "manager" and self._follow_manager(idle=True):
-                return True
+        if self._settings.disk_phase == "local" and self._merge_locally():
+            pass
+        elif due <= self.now:
+            self._deliver(source)
+        elif not self._work_in_silence():
             pause = [due, self._folded_at + self._settings.interval_s]
             if self._settings.disk_phase == "local":
                 pause.append(self.now + self._settings.silence_s)
             self.now = max(self.now + 1e-9, min(moment for moment in pause if moment > self.now))
-            return True
-        self._deliver(source)
         return True
+
+    def _work_in_silence(self) -> bool:
+        """Nothing has arrived: merge what the disk phase says, or go on with a cleanup."""
+        if self._settings.disk_phase == "manager" and self._follow_manager(idle=True):
+            return True
+        return not self._settings.cascade and next(self._cleanup)
 
     def _earliest(self) -> tuple[int, float]:
         moments = [
@@ -170,18 +181,22 @@ class Pipeline:
         self._n_given += counts
         for operator in self.operators:
             operator.globally += counts
+        for operator in self.operators[self._merging + 1 :]:
+            operator.given_in_memory += len(results)
 
     # Statistics
 
     def _fold(self) -> None:
         """An interval is over: observations become statistics."""
-        for operator, estimators, statistics in zip(
-            self.operators, self._estimators, self._statistics, strict=True
-        ):
+        for number, operator in enumerate(self.operators):
+            estimators, statistics = self._estimators[number], self._statistics[number]
             observed = (*operator.input, operator.local, operator.globally)
             for i, values in enumerate(observed):
                 statistics[i] = estimators[i].fold(values)
                 values[:] = 0.0
+            in_memory = np.array([operator.sent_in_memory, operator.given_in_memory])
+            self._in_memory[number] = estimators[-1].fold(in_memory)
+            operator.sent_in_memory = operator.given_in_memory = 0.0
         self._folded_at = self.now
         self._is_news = True
 
@@ -288,6 +303,7 @@ class Pipeline:
         self.outcome.n_merges += 1
         found = operator.merge(group)
         self.now += len(found) * self._costs.result_s
+        self._merging = number
         if number == len(self.operators) - 1:
             self._give(found)
         else:
@@ -295,6 +311,7 @@ class Pipeline:
                 piece = slice(start, start + _CHUNK)
                 self._take(number + 1, 0, Tuples(found.keys[piece], found.ids[piece]))
                 self._keep_within_memory()
+        self._merging = -1
 
     def _view(self, number: int) -> OperatorView:
         operator = self.operators[number]
@@ -303,7 +320,7 @@ class Pipeline:
         results = operator.disk_results * share
         if self._settings.skip_hopeless:
             results = np.where(self._is_hopeless, 0.0, results)
-        in_memory = float(self._current(number)[3].sum()) / self._settings.interval_s
+        in_memory = float(self._in_memory[number][1]) / self._settings.interval_s
         rate = 0.0
         for below in range(number + 1):
             current = self._current(below)
@@ -354,7 +371,7 @@ class Pipeline:
             if self._settings.flush == "rpj":
                 worth = operator.disk_results / np.maximum(sizes, 1)
                 group = int(worth.argmax())
-                in_memory = operator.n_sent_on / max(self.now, self._settings.interval_s)
+                in_memory = float(self._in_memory[number][0]) / self._settings.interval_s
                 if worth[group] * self._disk.tuples_per_second <= in_memory:
                     continue
             else:
@@ -377,14 +394,28 @@ class Pipeline:
 
     # Cleanup
 
-    def _clean_up(self) -> None:
-        """Operator by operator, from base to root (ER-32)."""
+    def _clean_up(self) -> Iterator[bool]:
+        """Operator by operator, from base to root (ER-32): True after each group that was merged, False
+        while the next operator's inputs have not ended.
+        """
         for number, operator in enumerate(self.operators):
+            while not self._has_ended(number):
+                yield False
             for group in range(self._settings.n_groups):
                 self._flush_for_good(operator, group)
             for group in range(self._settings.n_groups):
                 if operator.has_unmerged(group) and self._is_worth_it(group):
                     self._merge(number, group)
+                    yield True
+
+    def _has_ended(self, number: int) -> bool:
+        """Whether an operator may clean up, when all below it have: its own sources have ended."""
+        waits_for_all = self._settings.clean_up == "plan"
+        last = len(self._sources) if waits_for_all else number + 2
+        return all(
+            at == len(source.moments)
+            for source, at in zip(self._sources[:last], self._next[:last], strict=True)
+        )
 
     def _flush_for_good(self, operator: JoinOperator, group: int) -> None:
         n = operator.flush(group, "AB")

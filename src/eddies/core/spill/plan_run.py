@@ -12,9 +12,10 @@ from eddies.core.spill.estimators import EstimatorName
 from eddies.core.spill.join_operator import Rows
 from eddies.core.spill.state_manager import Direction
 
-__all__ = ["Arrivals", "Costs", "DiskPhase", "Outcome", "Settings"]
+__all__ = ["Arrivals", "CleanUp", "Costs", "DiskPhase", "Outcome", "Settings"]
 
 DiskPhase = Literal["none", "manager", "local"]
+CleanUp = Literal["operator", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Settings:
     memory_tuples: float
     flush: str = "adaptive-global"
     disk_phase: DiskPhase = "manager"
+    clean_up: CleanUp = "operator"
     flush_share: float = 0.05
     n_groups: int = 40
     interval_s: float = 5.0
