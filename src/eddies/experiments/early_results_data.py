@@ -47,6 +47,7 @@ ALGORITHMS: dict[str, dict[str, object]] = {
         "skip_hopeless": True,
         "cascade": True,
         "exact_bytes": True,
+        "rebuild": True,
     },
     PRINTED: {"flush": "adaptive-global", "disk_phase": "manager"},
     "AGF only": {"flush": "adaptive-global", "disk_phase": "none"},

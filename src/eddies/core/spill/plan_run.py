@@ -55,6 +55,7 @@ class Settings:
     skip_hopeless: bool = False
     cascade: bool = False
     exact_bytes: bool = False
+    rebuild: bool = False
     costs: Costs = Costs()
 
 
