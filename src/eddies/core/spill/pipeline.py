@@ -8,6 +8,9 @@ it is flushed as a `FlushPolicy` says. Who merges flushed data, and when, is a `
     "manager"  the state manager
     "local"    each operator for itself, while both its inputs are silent (HMJ, RPJ)
 
+Operators that are in memory join what has come for them (ER-2): while one of them is in its disk phase,
+the others get their turn after every group that was merged.
+
 An operator both of whose inputs have ended begins its *cleanup*: it flushes what it holds, merges all
 its groups, and is itself an ended input of the operator above (ER-32). So cleanup goes from base to
 root. What arrives has precedence, group by group. State-spill knows only one cleanup, of the whole
@@ -81,6 +84,7 @@ class Pipeline:
         self._statistics = [[np.zeros(n_groups) for _ in range(4)] for _ in self.operators]
         self._in_memory = [np.zeros(2) for _ in self.operators]
         self._merging = -1  # the operator whose disk group is being merged
+        self._merged_at = -1.0  # when an operator last merged for itself
         self._cleanup = self._clean_up()
         self._disk = DiskSpeed(1.0 / self._costs.read_s)
         self._manager = StateManager(self._disk, settings.buffer_share * settings.memory_tuples)
@@ -114,8 +118,8 @@ class Pipeline:
         source, due = self._earliest()
         if source < 0:
             return False
-        if self._settings.disk_phase == "local" and self._merge_locally():
-            pass
+        if self._settings.disk_phase == "local" and due > self._merged_at and self._merge_locally():
+            self._merged_at = self.now
         elif due <= self.now:
             self._deliver(source)
         elif not self._work_in_silence():
