@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from eddies.core.eddy import Eddy
 from eddies.core.join_tree import joined_pairs, make_join_tree
+from eddies.core.options import Options
 from eddies.core.stairs import migration, regions
 from eddies.core.state_modes import regional
 from eddies.core.state_modes import stairs as mode
@@ -167,3 +169,15 @@ def test_cyclic_queries_change_their_spanning_tree(oracle, restless, monkeypatch
         with contextlib.suppress(UnsupportedError):
             assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
     assert max(trees) > 3
+
+
+def test_a_given_order_keeps_its_spanning_tree(oracle):
+    """The order names the joins of one tree: along another, tuples would not know where to go."""
+    for seed in (70_000, 70_029, 70_030, 70_033):
+        case, expected = oracle.bounded(make_case(seed, "cycle"))
+        rng = random.Random(seed)
+        eddy = Eddy(case.query, Options(state="stairs"))
+        names = eddy.mode.module_names() + [optional.name for optional in eddy.graph.optionals]
+        order = tuple(rng.sample(names, len(names)))
+        options = random_options(rng, state="stairs", policy="static", order=order)
+        assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)

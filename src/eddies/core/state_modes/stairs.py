@@ -281,8 +281,8 @@ class StairsMode(JoinsMode):
         match least. Each change must gain more than the last: trees that compete are left alone.
         """
         pairs = joined_pairs(self._graph)
-        if len(pairs) <= len(self.tree.edges):
-            return None
+        if len(pairs) <= len(self.tree.edges) or self._options.policy == "static":
+            return None  # no other tree, or an order that names the joins of this one
         rows = outlook.now.rows
         fan_out: dict[tuple[int, int], float] = {}
         for (left, right), keys in pairs.items():
