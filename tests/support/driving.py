@@ -70,6 +70,17 @@ def _cut(table: pa.Table, rng: random.Random) -> list[pa.RecordBatch]:
     return batches
 
 
+def _use_silence(eddy: Eddy, n_times: int) -> list[pa.RecordBatch]:
+    """Everything that comes of what was pushed, and then of what waits for silence."""
+    found = []
+    for _ in range(n_times):
+        while (rows := eddy.poll()) is not None:
+            found.append(rows)
+        if not eddy.use_silence():
+            break
+    return found
+
+
 def drive(
     query: Query,
     tables: Mapping[str, pa.Table],
@@ -77,14 +88,15 @@ def drive(
     options: Options,
     *,
     race: bool = False,
+    silence: float = 0.0,
     made: list[Eddy] | None = None,
     **settings: Any,
 ) -> pa.Table:
     """The answer of an eddy that got its rows in a random interleaving.
 
     With `race` everything is pushed before anything ends and before anyone polls, so that every
-    batch is stored and waits while the others come: only stamps can tell who was first. The eddy is
-    added to `made`.
+    batch is stored and waits while the others come: only stamps can tell who was first. Now and then,
+    with a chance of `silence`, all sources stall, and the eddy uses it. The eddy is added to `made`.
     """
     eddy = Eddy(query, options, **settings)
     if made is not None:
@@ -98,6 +110,8 @@ def drive(
             rows = eddy.poll()
             found += [] if rows is None else [rows]
             continue
+        if silence and rng.random() < silence:
+            found += _use_silence(eddy, rng.randint(1, 20))
         full = [name for name, pieces in waiting.items() if pieces] if race else []
         name = next(iter(waiting)) if one_by_one else rng.choice(full or list(waiting))
         if waiting[name]:

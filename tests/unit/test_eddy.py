@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -345,7 +344,8 @@ def test_closing_after_the_end_leaves_it_done() -> None:
 
 
 def test_memory_budget_names_what_is_held_and_stays_exceeded() -> None:
-    eddy = Eddy(QUERY, Options(memory="1KB", state="joins"))
+    """Only with access methods; everything else spills."""
+    eddy = Eddy(QUERY, Options(memory="1KB"), access={})
     large = pa.table({"x": range(1000), "v": range(1000)})
     with pytest.raises(MemoryBudgetError, match=r"allows 1,024 \(.*stem:a .*allow more memory"):
         eddy.push("a", batches(large)[0])
@@ -368,24 +368,6 @@ def test_rows_leave_memory_when_an_index_would_not_fit(threads: int) -> None:
     eddy.end("a")
     assert drained(eddy).num_rows == n
     assert eddy.mode.n_flushes > 0  # type: ignore[attr-defined]
-
-
-def test_tuples_kept_by_joins_count_in_the_memory_budget() -> None:
-    """The base rows are few; what a join makes of them is stored in the next join."""
-    tables = {
-        "a": pa.table({"x": [1] * 300}),
-        "b": pa.table({"x": [1] * 300, "y": [1] * 300}),
-        "c": pa.table({"y": [2]}),
-    }
-    query = make_query(tables, ["a.x = b.x", "b.y = c.y"])
-    order = tuple(Eddy(query, Options(state="joins")).mode.module_names())
-    unlimited = Options(state="joins", policy="static", order=order)
-    assert answer(query, tables, unlimited).num_rows == 0
-    eddy = Eddy(query, replace(unlimited, memory="200KB"))
-    for name in "cab":
-        eddy.push(name, batches(tables[name])[0])
-    with pytest.raises(MemoryBudgetError, match="split the query"):
-        drained(eddy)
 
 
 def test_a_budget_that_suffices_changes_nothing() -> None:

@@ -138,10 +138,10 @@ def test_intermediates_stay_within_the_budget(extra):
         for name, pieces in waiting.items():
             eddy.push(name, pieces.pop(0))
             drained(eddy)
-            most = max(most, sum(join.n_bytes for join in eddy.mode.joins))
+            most = max(most, sum(join.n_bytes for join in eddy.mode.kept.joins))
             assert sum(eddy.memory().values()) <= budget
     assert most <= max(0, budget - rows)
-    held = sum(join.n_bytes for join in eddy.mode.joins)
+    held = sum(join.n_bytes for join in eddy.mode.kept.joins)
     assert (held > 0) == (extra == 100_000_000)
     assert extra or held == 0, "the footprint of SteMs"
     finished(eddy, "RST")

@@ -14,9 +14,10 @@ stamps decide (`exactly_once`).
 
 The query has ended when every relation has ended and nothing waits or is in flight, by counting.
 
-Known limitations: one process; under a memory budget only SteMs go to disk, other states raise;
-several threads route only when nothing is stored any more: while the last relation streams in, or, if
-that has two roles and is stored, what still waits of it when it has ended.
+Known limitations: one process; under a memory budget only base rows go to disk, other state is made
+again; with access methods nothing does, and an eddy that exceeds its budget raises; several threads
+route only when nothing is stored any more: while the last relation streams in, or, if that has two
+roles and is stored, what still waits of it when it has ended.
 """
 
 from __future__ import annotations
@@ -425,6 +426,7 @@ class Eddy:
     def _work_in_silence(self) -> bool:
         router = self._routers[0]
         self.mode.at_safe_point()
+        self.mode.at_rest()
         self.mode.is_silent = True
         resumed = self.mode.resume()
         self.mode.is_silent = False
@@ -559,9 +561,16 @@ class Eddy:
             while router.step():
                 pass
             self.mode.at_safe_point()
+            if self._has_routed_all_stored:
+                self.mode.at_rest()
             if not self._waiting:
                 return
             self._start(router, self._waiting.popleft())
+
+    @property
+    def _has_routed_all_stored(self) -> bool:
+        """Whether no stored batch waits. Once rows come that are not stored, only such rows come."""
+        return not self._waiting or isinstance(self._waiting[0], _Unbuilt)
 
     def _only_refuses(self, relation: int) -> bool:
         """Whether all that a relation does is to let rows pass that it does not match."""
@@ -591,6 +600,8 @@ class Eddy:
             if limited:
                 self._check_growth(router)
             self.mode.at_safe_point()
+            if self._has_routed_all_stored:
+                self.mode.at_rest()
             if not waiting:
                 resumed = self.mode.resume()
                 if resumed is None:

@@ -64,11 +64,12 @@ class Options:
                       matches. "auto" = "stems".
     migration         when state="stairs" is rewritten: "cost-aware" (if the rows to come will pay for
                       it), "greedy" (at once, at any price: the paper's), "never".
-    memory            budget of the eddy, as bytes or text such as "512MB"; None: unlimited. With state
-                      in SteMs, rows that do not fit go to disk (see docs/early-results.md); the other
-                      states raise when theirs exceeds it. Covered are stored rows, indexes, tuples in
-                      joins or waiting, and rows read back; not answers of expensive predicates (a byte
-                      a stored row), groups of an aggregation and results nobody has polled yet.
+    memory            budget of the eddy, as bytes or text such as "512MB"; None: unlimited. Rows that
+                      do not fit go to disk, intermediate results in joins are made again (see
+                      docs/early-results.md); only an eddy with access methods raises when its state
+                      exceeds it. Covered are stored rows, indexes, tuples in joins or waiting, and
+                      rows read back; not answers of expensive predicates (a byte a stored row),
+                      groups of an aggregation and results nobody has polled yet.
     batch_rows        most rows routed at once. The first batches of a relation are smaller, so that
                       decisions are soon made on experience.
     reoptimize_every  driver rows between two safe points at which decisions are renewed; batches are

@@ -39,6 +39,10 @@ class Resident:
         if self.has_filters:
             self.flushed.add_keys(block)
 
+    def adopt(self) -> None:
+        """Rows that the SteM already has arrived in the order of their ids."""
+        self.n_arrived = self.stem.store.n_rows
+
     def begin_filters(self) -> None:
         """Enter the keys of all rows so far, none of which may be on disk yet, and of all to come."""
         if not self.has_filters:

@@ -192,6 +192,10 @@ class Stair:
         """Whether this STAIR is its relation's SteM: all rows, no intermediate results."""
         return self._view is not None
 
+    def may_become_view_of(self, stem: SteM) -> None:
+        """Tuples that find no room may be forgotten: `stem` has the rows of this STAIR's source."""
+        self._stem = stem
+
     def show(self, stem: SteM) -> None:
         """Forget all tuples and hold every row of the relation instead, as a SteM does."""
         self.release()

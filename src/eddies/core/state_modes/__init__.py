@@ -23,6 +23,7 @@ from eddies.core.state_modes.auto import AutoMode, may_need_stairs
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.bounced import BouncedMode
 from eddies.core.state_modes.joins import JoinsMode
+from eddies.core.state_modes.pressed import PressedJoins
 from eddies.core.state_modes.regional import RegionalMode
 from eddies.core.state_modes.spilling import SpillingStems
 from eddies.core.state_modes.stairs import StairsMode
@@ -99,6 +100,27 @@ def _asking(options: Options, mode: StateMode) -> StateMode:
     return mode
 
 
+def _joins_mode(
+    options: Options,
+    graph: Graph,
+    stems: Sequence[SteM],
+    stamps: StampRule,
+    clock: Clock,
+    events: EventSink | None,
+) -> JoinsMode | None:
+    """A mode that keeps tuples in joins, if `options` ask for one."""
+    by_region = options.policy in ("content", "cumulative-window")
+    if by_region and options.state in ("stairs", "joins"):
+        return RegionalMode(graph, stems, stamps, options, clock, events)
+    if options.state == "stairs":
+        return StairsMode(graph, stems, stamps, options, clock, events)
+    if options.state == "joins":
+        return JoinsMode(graph, stems, stamps)
+    if options.state == "static":
+        return StaticMode(graph, stems, stamps, options.order)
+    return None
+
+
 def make_state_mode(
     options: Options,
     graph: Graph,
@@ -114,17 +136,13 @@ def make_state_mode(
         return StemsMode(graph, stems, stamps)
     if graph.asked:
         return _asking(options, StemsMode(graph, stems, stamps))
-    by_region = options.policy in ("content", "cumulative-window")
-    if by_region and options.state in ("stairs", "joins"):
-        return RegionalMode(graph, stems, stamps, options, clock, events)
-    if options.state == "stairs":
-        return StairsMode(graph, stems, stamps, options, clock, events)
-    if options.state == "joins":
-        return JoinsMode(graph, stems, stamps)
-    if options.state == "static":
-        return StaticMode(graph, stems, stamps, options.order)
-    if options.memory is not None:
-        return SpillingStems(graph, stems, stamps, options, expected_rows)
+    joins = _joins_mode(options, graph, stems, stamps, clock, events)
+    budget = options.memory_bytes
+    if budget is not None:
+        spilling = SpillingStems(graph, stems, stamps, options, expected_rows)
+        return spilling if joins is None else PressedJoins(joins, spilling, budget)
+    if joins is not None:
+        return joins
     if options.state == "auto" and may_need_stairs(graph, options):
         return AutoMode(
             graph,

@@ -7,7 +7,8 @@ loop, the route table, policies, entry and output) is the same. So the eddy asks
 * when rows arrive: store them, and which base batches must be routed (`take_in`, `drive`);
 * when a signature first occurs: where may it go, and by which step (`moves`, `step`);
 * when nothing is in flight: rearrange state (`at_safe_point`), or let something that waited inside
-  the state go on (`resume`): a look-up that came back, a probe against rows read from disk.
+  the state go on (`resume`): a look-up that came back, a probe against rows read from disk;
+* when, besides, all rows that are stored have been routed: change what state is (`at_rest`).
 
 The query has ended when all relations have ended, nothing is in flight and `n_pending` is zero.
 """
@@ -118,6 +119,10 @@ class StateMode(Protocol):
     def at_safe_point(self) -> None:
         """Nothing is in flight: state may be rearranged."""
         ...
+
+    def at_rest(self) -> None:
+        """Nothing is in flight, and every row that is stored has been routed to its end."""
+        return
 
     def keep_only(self, relation: int, rows: Ids) -> None:
         """Forget all stored rows of a relation but these. Nothing is in flight or waits."""

@@ -46,6 +46,7 @@ class JoinsMode(StateMode):
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
         self._given_out = [0] * len(graph.roles)  # the same, before the last batch
         self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
+        self._budget_bytes: int | None = None
         self._plant(make_join_tree(graph))
 
     def _plant(self, tree: JoinTree) -> None:
@@ -123,6 +124,10 @@ class JoinsMode(StateMode):
             number, join.name, "probe", forecast=partial(self._forecast, edge, own)
         )
 
+    def moves_over_rows(self, signature: Signature) -> tuple[Move, ...]:
+        """Where `signature` may go when nothing but rows is kept: there every join is complete."""
+        return legal_joins(self._graph, self.tree, signature)
+
     def _forecast(self, edge: JoinEdge, own: int) -> float:
         """Tuples that come of one that contains `own` joined with everything beyond `edge`."""
         self.statistics.refresh(1.2)
@@ -137,6 +142,33 @@ class JoinsMode(StateMode):
 
     def at_safe_point(self) -> None:
         self._close()
+        self._share_memory()
+
+    # Memory
+
+    def keep_within(self, budget_bytes: int) -> None:
+        """Pools of tuples must leave room for rows: see `_share_memory`."""
+        self._budget_bytes = budget_bytes
+        for stair in self.stairs.all_stairs():
+            stair.may_become_view_of(self._stems[self._graph.roles[stair.source].relation])
+        self._share_memory()
+
+    def _share_memory(self) -> None:
+        """Pools get what rows and their indexes leave, with room for those to grow by a half until the
+        next look; the largest go when rows have taken their place.
+        """
+        budget = self._budget_bytes
+        if budget is None:
+            return
+        history = self.stairs.history
+        rows = sum(stem.n_bytes for stem in self._stems)
+        history.allowance = max(0, budget - rows * 3 // 2)
+        while not history.has_room(0):
+            largest = max(self.stairs.all_stairs(), key=lambda stair: stair.n_bytes_at_most)
+            self.stairs.demote_to_rows(largest)
+            history.n_demoted += 1
+
+    # Ends
 
     def _close(self) -> None:
         """STAIRs that nobody will probe any more need not keep anything."""

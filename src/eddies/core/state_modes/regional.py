@@ -102,7 +102,7 @@ class RegionalMode(JoinsMode):
         return step, Candidate(number, step.name, "probe")
 
     def at_safe_point(self) -> None:
-        self._close()
+        super().at_safe_point()
         n_seen = sum(self._taken)
         if n_seen < self._next_lesson:
             return

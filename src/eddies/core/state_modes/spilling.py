@@ -223,6 +223,11 @@ class SpillingStems(StateMode):
                 return resumed
             self._work = None
 
+    def take_over(self) -> None:
+        """Go on where another mode has kept rows in the same SteMs. All must have been routed."""
+        for resident in self.residents:
+            resident.adopt()
+
     # What it keeps
 
     @property
@@ -242,7 +247,11 @@ class SpillingStems(StateMode):
 
     @property
     def needs_safe_point(self) -> bool:
-        return self.n_bytes_ahead > self._allowed_bytes
+        return not self.has_room_for(0)
+
+    def has_room_for(self, n_bytes: int) -> bool:
+        """Whether rows leave so much of what they may take."""
+        return self.n_bytes_ahead + n_bytes <= self._allowed_bytes
 
     @property
     def _allowed_bytes(self) -> int:

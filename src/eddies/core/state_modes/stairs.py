@@ -9,7 +9,7 @@ policy of the user's own choice (any but "auto" and "cumulative") all joins that
 offered.
 
 With a memory budget, pools get what base rows leave of it; a STAIR whose tuples find no room becomes a
-view again, so at worst the state is that of SteMs.
+view again, so at worst the state is that of SteMs, which spill (`pressed`).
 """
 
 from __future__ import annotations
@@ -319,6 +319,7 @@ class StairsMode(JoinsMode):
         self.stairs.n_handled = old.n_handled + old.n_stored
         self.statistics.follow(statistics)
         self._close()
+        self._share_memory()
         for table in self._tables:
             table.forget()
 
@@ -359,19 +360,7 @@ class StairsMode(JoinsMode):
     # Memory
 
     def _share_memory(self) -> None:
-        """Pools get what rows and their indexes leave, with room for those to grow by a half until the
-        next look; the largest forms go when rows have taken their place.
-        """
-        budget = self._options.memory_bytes
-        if budget is None:
-            return
-        history = self.stairs.history
-        rows = sum(stem.n_bytes for stem in self._stems)
-        history.allowance = max(0, budget - rows * 3 // 2)
-        while not history.has_room(0):
-            largest = max(self.stairs.all_stairs(), key=lambda stair: stair.n_bytes_at_most)
-            self.stairs.demote_to_rows(largest)
-            history.n_demoted += 1
+        super()._share_memory()
         self._forget_demoted()
 
     def _forget_demoted(self) -> None:

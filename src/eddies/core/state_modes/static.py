@@ -40,6 +40,9 @@ class StaticMode(JoinsMode):
         legal = super().moves(signature)
         return (min(legal, key=lambda move: self._places[self._name(move)]),)
 
+    def moves_over_rows(self, signature: Signature) -> tuple[Move, ...]:
+        return self.moves(signature)
+
     def _name(self, move: Move) -> str:
         if move.optional >= 0:
             return self._graph.optionals[move.optional].name
