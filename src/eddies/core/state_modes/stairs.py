@@ -150,7 +150,7 @@ class StairsMode(JoinsMode):
     def _is_time_to_look(self) -> bool:
         if self._routing is not None and self._n_seen() < self._next_look:
             return False
-        return self._has_begun() and self._is_probed_by_any()
+        return self._has_begun()
 
     def _is_over(self) -> bool:
         """Whether every row that is stored has been routed and no more will be."""
