@@ -10,7 +10,7 @@ import pytest
 from eddies.core.eddy import Eddy
 from eddies.core.join_tree import joined_pairs, make_join_tree
 from eddies.core.options import Options
-from eddies.core.stairs import migration, regions
+from eddies.core.stairs import migration, outlook, regions
 from eddies.core.state_modes import regional
 from eddies.core.state_modes import stairs as mode
 from eddies.errors import UnsupportedError
@@ -27,6 +27,7 @@ class Fickle:
 
     rng = random.Random(0)
     growth = 1.0
+    on_demand = True
 
     def decide(self, outlook):
         rng = self.rng
@@ -37,11 +38,12 @@ class Fickle:
 
 @pytest.fixture
 def restless(monkeypatch):
-    """Looks at every safe point, and moves three rows a stage."""
+    """Looks at every safe point, and moves three rows a stage or makes forms on demand."""
     for policy in (migration.CostAware, migration.Greedy):
         monkeypatch.setattr(policy, "growth", 1.0)
     monkeypatch.setattr(migration.Migration.stage, "__defaults__", (3,))
     monkeypatch.setitem(migration.MIGRATIONS, "never", Fickle)
+    monkeypatch.setattr(outlook.Outlook, "is_cheap", lambda *_: Fickle.rng.random() < 0.5)
     moved = []
     finish = mode.StairsMode._go_on_moving
 

@@ -29,7 +29,8 @@ from eddies.core.expr import Call, Column, Literal
 from eddies.core.policies.base import Decision, Fork
 from eddies.core.policies.cumulative import CumulativePolicy
 from eddies.core.query import Aggregate, Aggregation, Equality, Query, Selection, Source
-from eddies.core.stairs.migration import Greedy, Outlook
+from eddies.core.stairs.migration import Greedy
+from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Form, Forms
 from eddies.experiments.stairs_runs import CONTENDERS, Feed, Run, arrivals, run_feed
 from eddies.observe.claims import Check, Claim, Experiment, Figure, Finding, Panel, Series

@@ -5,9 +5,10 @@ answers with forms.
 
 * `Greedy` is the paper's (section 4.3): whenever the best join tree by present sizes is another, move
   at once and entirely, whatever it costs.
-* `CostAware` weighs: rewriting pays only if the rows still to come save more than it costs. Near the
-  end little is to come, so nothing is moved for nothing. It may also keep a part of a tree, or nothing
-  at all (SteMs), and it backs off: whoever undoes an earlier move must promise twice as much each time.
+* `CostAware` weighs: rewriting pays only if the rows still to come save more than it costs, and how
+  many they are is uncertain (`outlook`). What is dear is made on demand (`expansion`), so that little
+  is lost if the end is near. It may also keep a part of a tree, or nothing at all (SteMs), and it backs
+  off: whoever undoes an earlier move must promise twice as much each time.
 * `Never` leaves history alone.
 
 A `Migration` does the moving. Forms no longer wanted become views of SteMs first, which is free. Then
@@ -21,50 +22,21 @@ below the *mark*, the number of rows of each source when the building began.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from eddies.core.lineage import bits
+from eddies.core.stairs.expansion import Expansion, next_inside
 from eddies.core.stairs.operations import Stairs
-from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
-from eddies.core.stairs.stair import Stair, Tuples
+from eddies.core.stairs.outlook import Outlook
+from eddies.core.stairs.plan import Form, Forms, Planner, World
+from eddies.core.stairs.stair import Tuples
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["MIGRATIONS", "CostAware", "Greedy", "Migration", "MigrationPolicy", "Never", "Outlook"]
+__all__ = ["MIGRATIONS", "CostAware", "Greedy", "Migration", "MigrationPolicy", "Never"]
 
 STAGE_ROWS = 32_768  # rows joined between two base batches
 _NOTHING: Forms = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a migration policy sees."""
-
-    planner: Planner
-    now: World
-    to_come: Sequence[float]  # rows, by source
-    selectivity: Sequence[float]
-    held: Forms
-    ended: int  # sources that are complete, as a mask
-
-    def moments(self) -> list[World]:
-        """The world at a few moments of what is to come."""
-        return moments(self.now.rows, self.to_come, self.selectivity, self.planner.tree)
-
-    def cost(self, forms: Forms, worlds: Sequence[World]) -> float:
-        """Tuples handled for the rows to come, if STAIRs have these forms."""
-        total = 0.0
-        for world in worlds:
-            routing = self.planner.routing(forms, world)
-            for source, n_rows in enumerate(self.to_come):
-                if n_rows:
-                    total += n_rows * routing.cost(1 << source)
-        return total / len(worlds)
-
-    def build_cost(self, forms: Forms) -> float:
-        """Tuples handled to make what is not held yet."""
-        return sum(self.planner.build_cost(form, self.now) for form in forms - self.held)
 
 
 class MigrationPolicy(Protocol):
@@ -74,6 +46,7 @@ class MigrationPolicy(Protocol):
     """
 
     growth: float
+    on_demand: bool  # whether forms are made row by row when they are needed, or all at once
 
     def decide(self, outlook: Outlook) -> Forms: ...
 
@@ -82,6 +55,7 @@ class Never:
     """Nothing but rows is kept: SteMs."""
 
     growth = 1.5
+    on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
         return _NOTHING
@@ -94,6 +68,7 @@ class Greedy:
     """
 
     growth = 1.02
+    on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
         weight = {mask: outlook.now.size(mask) for mask in outlook.planner.sets()}
@@ -101,18 +76,22 @@ class Greedy:
 
 
 class CostAware:
-    """Moves if that pays for itself by the rows to come.
+    """Moves if that pays for itself by the rows to come, whatever their number.
 
-    Looks at: the tree with the least sum of future and building costs, every part of it, what is held
-    now, every part of that, and nothing.
-    Hesitates: a move must save `MARGIN` of the cost to come besides its own price; a form that was
-    dropped before must promise twice its price, then four times, and so on.
+    Looks at: for each end that is likely (`outlook`), the tree with the least sum of future and
+    building costs, every part of it, what is held now, every part of that, and nothing.
+    Chooses: what is least dearer than the best would have been, on average over the ends.
+    Hesitates: a move must gain `MARGIN` of all work; it must pay if the middle end comes true, and if
+    its forms are dear (made on demand) `CAUTION` of their price besides; a form that was dropped before
+    must promise twice its price, then four times, and so on.
     Worst case: estimates assume independent joins; where they mislead, it may hold a form that does not
     pay, at the cost of one stored tuple for each produced.
     """
 
-    MARGIN = 0.03
+    MARGIN = 0.01
+    CAUTION = 0.5
     growth = 1.15
+    on_demand = True
 
     def __init__(self) -> None:
         self._dropped: dict[int, int] = {}  # how often a form over these sources was given up
@@ -120,50 +99,60 @@ class CostAware:
     def decide(self, outlook: Outlook) -> Forms:
         if not any(outlook.to_come):
             return outlook.held
-        worlds = outlook.moments()
-        kept = outlook.cost(outlook.held, worlds)
-        best, best_cost = outlook.held, kept * (1.0 - self.MARGIN)
-        for forms in self._candidates(outlook):
-            cost = outlook.cost(forms, worlds) + self._price(outlook, forms)
-            if cost < best_cost:
-                best, best_cost = forms, cost
+        choices = {outlook.held, *self._candidates(outlook)}
+        costs = {forms: self._costs(outlook, forms) for forms in choices}
+        least = [outlook.spent + min(ends) for ends in zip(*costs.values(), strict=True)]
+        loss = {
+            forms: sum((outlook.spent + c) / best for c, best in zip(ends, least, strict=True))
+            / len(least)
+            for forms, ends in costs.items()
+        }
+        middle = len(least) // 2
+        most = costs[outlook.held][middle]
+        sound = [
+            forms
+            for forms in choices
+            if costs[forms][middle] + self.CAUTION * self._at_risk(outlook, forms, middle) <= most
+        ]
+        best = min(sound, key=lambda forms: (loss[forms], len(forms)))
+        if loss[best] > loss[outlook.held] - self.MARGIN:
+            return outlook.held
         for form in outlook.held - best:
             self._dropped[form.mask] = self._dropped.get(form.mask, 0) + 1
         return best
 
+    def _at_risk(self, outlook: Outlook, forms: Forms, end: int) -> float:
+        """The price of forms that are too dear to be made at once."""
+        new = forms - outlook.held
+        return sum(outlook.prices(form)[end] for form in new if not outlook.is_cheap(form))
+
     def _candidates(self, outlook: Outlook) -> set[Forms]:
+        """What is held, the best tree for each end, and all parts of these."""
         planner = outlook.planner
-        later = outlook.moments()[-1]
         held = {form.mask for form in outlook.held}
-        weight = {}
-        for mask in planner.sets():
-            now = outlook.now.size(mask)
-            weight[mask] = 3.0 * (later.size(mask) - now) + (0.0 if mask in held else 2.0 * now)
-        found = set(planner.subsets(planner.best_tree(weight)))
-        found |= set(planner.subsets(outlook.held))
+        found = set(planner.subsets(outlook.held))
+        for stretch in outlook.stretches:
+            weight = {}
+            for mask in planner.sets():
+                now = outlook.now.size(mask)
+                later = stretch.world.size(mask)
+                weight[mask] = 3.0 * (later - now) + (0.0 if mask in held else 2.0 * now)
+            found |= set(planner.subsets(planner.best_tree(weight)))
         return {frozenset(form for form in forms if _is_probed(outlook, form)) for forms in found}
 
-    def _price(self, outlook: Outlook, forms: Forms) -> float:
-        return sum(
-            outlook.planner.build_cost(form, outlook.now)
-            * 2.0 ** min(8, self._dropped.get(form.mask, 0))
-            for form in forms - outlook.held
-        )
+    def _costs(self, outlook: Outlook, forms: Forms) -> list[float]:
+        """For each end, what rows to come cost and what expanding the rows they ask for costs."""
+        costs = outlook.costs(forms)
+        for form in forms - outlook.held:
+            back_off = 2.0 ** min(8, self._dropped.get(form.mask, 0))
+            prices = outlook.prices(form)
+            costs = [cost + back_off * price for cost, price in zip(costs, prices, strict=True)]
+        return costs
 
 
 def _is_probed(outlook: Outlook, form: Form) -> bool:
     """Whether any source beyond the form's join may still bring somebody who probes it."""
-    tree = outlook.planner.tree
-    beyond = 1 << tree.edges[form.join].other(form.source)
-    while True:
-        grown = beyond
-        for edge in tree.edges:
-            ends = 1 << edge.left | 1 << edge.right
-            if edge.number != form.join and ends & grown:
-                grown |= ends
-        if grown == beyond:
-            return bool(beyond & ~outlook.ended)
-        beyond = grown
+    return bool(outlook.planner.beyond(form) & ~outlook.ended)
 
 
 MIGRATIONS: dict[str, type[MigrationPolicy]] = {
@@ -191,7 +180,13 @@ class Migration:
     """
 
     def __init__(
-        self, stairs: Stairs, planner: Planner, held: Forms, target: Forms, world: World
+        self,
+        stairs: Stairs,
+        planner: Planner,
+        held: Forms,
+        target: Forms,
+        world: World,
+        on_demand: Forms = _NOTHING,
     ) -> None:
         self._stairs = stairs
         self._planner = planner
@@ -202,7 +197,13 @@ class Migration:
         self.n_made = 0
         for form in held - target:
             stairs.demote_to_rows(stairs.stair(form.source, form.join))
-        self._waiting = sorted(target - held, key=lambda form: form.mask.bit_count(), reverse=True)
+        for form in on_demand - held:
+            expansion = Expansion(stairs, planner, form, world)
+            stairs.stair(form.source, form.join).hold_on_demand(form.mask, expansion)
+        self.held |= on_demand
+        self._waiting = sorted(
+            target - self.held, key=lambda form: form.mask.bit_count(), reverse=True
+        )
         self._building: _Building | None = None
 
     def stage(self, scratch: Scratch, most_rows: int = STAGE_ROWS) -> bool:
@@ -238,17 +239,11 @@ class Migration:
                 building.made.append(part)
                 self.n_made += part.n_rows
                 continue
-            own = self._next(part.signature.sources, form)
+            own = next_inside(
+                self._stairs, self._planner, self._world, part.signature.sources, form
+            )
             unfinished += self._stairs.joined(part, own, scratch, building.mark)
         return max(1, n_rows)
-
-    def _next(self, mask: int, form: Form) -> Stair:
-        """The STAIR of a source in `mask` at the join inside `form` that makes fewest tuples."""
-        join, inside, _ = min(
-            (step for step in self._planner.border(mask) if form.mask >> step[2] & 1),
-            key=lambda step: self._world.size(mask | 1 << step[2]),
-        )
-        return self._stairs.stair(inside, join)
 
     def name(self) -> str:
         """What is moved, in words."""

@@ -121,6 +121,18 @@ class Planner:
                     found.append((edge.number, edge.right, edge.left))
         return found
 
+    def beyond(self, form: Form) -> int:
+        """The sources on the other side of the join where `form` is held."""
+        mask = 1 << self.tree.edges[form.join].other(form.source)
+        while True:
+            grown = mask
+            for number, ends in enumerate(self._ends):
+                if number != form.join and ends & grown:
+                    grown |= ends
+            if grown == mask:
+                return mask
+            mask = grown
+
     def best_tree(self, weight: Mapping[int, float]) -> Forms:
         """The forms of the join tree whose inner nodes weigh least; `weight` is by set of sources."""
         cost: dict[int, float] = {}
@@ -172,9 +184,10 @@ class Planner:
 
     def best_start(self, mask: int, world: World) -> tuple[float, int]:
         """The least cost of joining the sources of `mask` one by one, and the source to begin with."""
-        return min((self._cost_from(source, mask, world), source) for source in bits(mask))
+        return min((self.cost_from(source, mask, world), source) for source in bits(mask))
 
-    def _cost_from(self, source: int, target: int, world: World) -> float:
+    def cost_from(self, source: int, target: int, world: World) -> float:
+        """Tuples handled to join all rows of `source` with the rest of `target`, and to store them."""
         mask, cost = 1 << source, 0.0
         while mask != target:
             size, grown = min(

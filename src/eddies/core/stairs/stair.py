@@ -29,8 +29,10 @@ many look-ups per inserted tuple.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.batch import Ids
@@ -45,9 +47,21 @@ from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
+_NEARLY_ALL = 0.9  # of the rows of a view: when so many are expanded, the others follow
 _INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
 
 __all__ = ["History", "Match", "Stair", "Tuples"]
+
+
+Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+class Expander(Protocol):
+    """Makes the tuples of a form for rows of one of its sources: see `expansion`."""
+
+    def expand(self, rows: Ids, scratch: Scratch) -> list[Tuples]: ...
+
+    def count(self, n_tuples: int) -> None: ...
 
 
 class Stair:
@@ -77,6 +91,8 @@ class Stair:
         self._view: HashIndex | None = None
         self._owns_view = False
         self._stem: SteM | None = None
+        self._expander: Expander | None = None  # if the form is held on demand: see `expansion`
+        self._is_expanded = np.zeros(0, dtype=np.bool_)  # by row of the source
         history.stairs.append(self)
 
     # The verbs
@@ -84,6 +100,9 @@ class Stair:
     def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
         if not self.is_open:
+            return
+        if self._expander is not None:
+            self._insert_expanded(tuples, driver)
             return
         if self._view is not None:
             if tuples.signature.sources == self.building and self._has_room(tuples):
@@ -115,7 +134,10 @@ class Stair:
         if valid is not None and not valid.all():
             chosen = np.flatnonzero(valid).astype(np.int32)
             words = words[chosen]
-        if self._view is not None:
+        if self._expander is not None:
+            self._expand_for(words, side, chosen, scratch)
+        if self.is_view:
+            assert self._view is not None
             limit = self._history.routed[self.source]
             base = Signature(1 << self.source)
             columns = [self._store.column(name) for name in self._view.columns]
@@ -136,17 +158,20 @@ class Stair:
 
     def catch_up(self, scratch: Scratch) -> int:
         """Bring indexes up to date; returns the tuples entered."""
+        n_rows = 0
         if self._view is not None:
             n_rows = self._view.catch_up(scratch)
             self.n_inserted += n_rows
-            return n_rows
-        return sum(pool.index.catch_up(scratch) for pool in self.pools.values())
+            if self._expander is None:
+                return n_rows
+        return n_rows + sum(pool.index.catch_up(scratch) for pool in self.pools.values())
 
     def __iter__(self) -> Iterator[Tuples]:
         """Everything stored: the iterator interface, so that a STAIR can be read by ordinary plans."""
         if self._view is not None:
             yield self._base_tuples()
-            return
+            if self._expander is None:
+                return
         for pool in self.pools.values():
             if pool.n_live:
                 yield self._tuples(pool, pool.live_rows())
@@ -176,7 +201,10 @@ class Stair:
         pool = self.pools[signature]
         rows = pool.live_rows() if rows is None else rows
         taken = self._tuples(pool, rows)
-        pool.kill(rows)
+        if self._expander is not None:
+            self._unexpand(taken.ids[self.source])
+        else:
+            pool.kill(rows)
         self._drop_empty()
         return taken
 
@@ -190,7 +218,7 @@ class Stair:
     @property
     def is_view(self) -> bool:
         """Whether this STAIR is its relation's SteM: all rows, no intermediate results."""
-        return self._view is not None
+        return self._view is not None and self._expander is None
 
     def may_become_view_of(self, stem: SteM) -> None:
         """Tuples that find no room may be forgotten: `stem` has the rows of this STAIR's source."""
@@ -229,6 +257,86 @@ class Stair:
         self._leave_view()
         self.form, self.building = mask, 0
 
+    # On demand
+
+    def hold_on_demand(self, mask: int, expander: Expander) -> None:
+        """Hold all tuples over `mask`, those of a row from the moment it is first asked for."""
+        assert self.is_view, "what is expanded on demand are the rows of a view"
+        self.form, self._expander = mask, expander
+        self._is_expanded = np.zeros(self._store.n_rows, dtype=np.bool_)
+
+    def _expand_for(
+        self, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
+    ) -> None:
+        """Expand the bare rows that a probe with `words` would meet."""
+        view, expander = self._view, self._expander
+        assert view is not None
+        assert expander is not None
+        limit = self._history.routed[self.source]
+        columns = [self._store.column(name) for name in view.columns]
+        marks = self._marks()
+        words, first = np.unique(words, return_index=True)  # so that each row is met once
+        asking = (first if chosen is None else chosen[first]).astype(np.int32)
+        found = _found(view, words, limit, side, asking, columns, scratch)
+        met = [rows[~marks[rows]] for _, rows in found]
+        bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
+        expander.count(words.shape[0] + bare.shape[0])
+        if bare.shape[0] == 0:
+            return
+        if np.count_nonzero(marks[:limit]) + bare.shape[0] >= _NEARLY_ALL * limit:
+            self._expand(self._base_tuples().ids[self.source], scratch)
+            if self._expander is not None:
+                self._expander = None
+                self._leave_view()
+        else:
+            self._expand(bare, scratch)
+        for pool in self.pools.values():
+            pool.index.catch_up(scratch)
+
+    def _expand(self, rows: Ids, scratch: Scratch) -> None:
+        assert self._expander is not None
+        self._marks()[rows] = True
+        for tuples in self._expander.expand(rows, scratch):
+            if not self._has_room(tuples):
+                return  # a view again
+            self._append(tuples)
+
+    def _marks(self) -> npt.NDArray[np.bool_]:
+        """For each stored row whether it is expanded."""
+        n_rows = self._store.n_rows
+        if self._is_expanded.shape[0] < n_rows:
+            grown = np.zeros(max(2 * self._is_expanded.shape[0], n_rows), dtype=np.bool_)
+            grown[: self._is_expanded.shape[0]] = self._is_expanded
+            self._is_expanded = grown
+        return self._is_expanded
+
+    def _insert_expanded(self, tuples: Tuples, driver: int) -> None:
+        """Store tuples of the form. A new row of this source comes expanded; other drivers bring
+        tuples of rows that are expanded, which are kept, and of bare ones, which cover them.
+        """
+        if not self.form >> driver & 1:
+            return  # covered: complete, and not of this driver
+        if tuples.signature.sources != self.form:
+            if self._stem is not None:  # not joined within the form first: only bare rows are safe
+                self.show(self._stem)
+                self._history.n_demoted += 1
+            return
+        marks, rows = self._marks(), tuples.ids[self.source]
+        if driver == self.source:
+            marks[rows] = True
+        elif not marks[rows].all():
+            tuples = tuples.picked(np.flatnonzero(marks[rows]).astype(np.int32))
+        if tuples.n_rows and self._has_room(tuples):
+            self._append(tuples)
+
+    def _unexpand(self, rows: Ids) -> None:
+        """Let `rows` be bare rows again."""
+        marks = self._marks()
+        marks[rows] = False
+        for pool in self.pools.values():
+            live = pool.live_rows()
+            pool.kill(live[~marks[pool.ids(self.source, live)]])
+
     def _leave_view(self) -> None:
         if self._view is not None and self._owns_view:
             self._view.release()
@@ -238,6 +346,7 @@ class Stair:
         """Turn a view into a pool of base tuples."""
         if self._view is None:
             return
+        self._expander = None
         tuples = self._base_tuples()
         self.release()
         if tuples.n_rows:
@@ -249,6 +358,8 @@ class Stair:
         if self._flag is not None:
             flags = self._store.column(self._flag).words(None, 0, n_rows)
             rows = np.flatnonzero(flags).astype(np.int32)
+        if self._expander is not None:
+            rows = rows[~self._marks()[rows]]
         return Tuples(Signature(1 << self.source), {self.source: rows})
 
     # Inside
@@ -343,9 +454,13 @@ class Stair:
     @property
     def n_live(self) -> int:
         """Tuples stored now."""
+        n_bare = 0
         if self._view is not None:
-            return self._history.routed[self.source]
-        return sum(pool.n_live for pool in self.pools.values())
+            n_bare = self._history.routed[self.source]
+            if self._expander is None:
+                return n_bare
+            n_bare -= int(np.count_nonzero(self._marks()[:n_bare]))
+        return n_bare + sum(pool.n_live for pool in self.pools.values())
 
     @property
     def n_bytes(self) -> int:
@@ -359,12 +474,13 @@ class Stair:
             pool.release()
         self.pools.clear()
         self._leave_view()
+        self._expander = None
         self.form = self.building = 0
 
 
 def _found(
     index: HashIndex,
-    words: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    words: Words,
     limit: int,
     side: KeySide,
     chosen: Ids | None,

@@ -113,6 +113,12 @@ class Statistics:
         by_rate = FORESEEN * seen * max(self._rate[source], 0.5 * average)
         return max(1.0, min(by_rate, max(MOST * n_rows, seen / len(self._stores))))
 
+    def is_certain(self, source: int) -> bool:
+        """Whether `rows_to_come` is known, not only expected."""
+        if self.ended[self._graph.roles[source].relation]:
+            return True
+        return bool(self._stores[source].expected_rows or self._announced(source))
+
     def _announced(self, source: int) -> int:
         """Rows expected of a source that is not stored, by the share its selections let through."""
         if not self.streamed[source]:

@@ -31,7 +31,8 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
-from eddies.core.stairs.migration import MIGRATIONS, Migration, Outlook
+from eddies.core.stairs.migration import MIGRATIONS, Migration
+from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Forms, Planner, Routing, World
 from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
@@ -185,8 +186,9 @@ class StairsMode(JoinsMode):
         rows = [float(n) for n in map(add, self.stairs.history.routed, statistics.streamed)]
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
         now = World(rows, statistics.selectivity, self.tree)
+        certain = sum(1 << source for source in range(len(rows)) if statistics.is_certain(source))
         return Outlook(
-            self._planner, now, to_come, statistics.selectivity, self._held, self._closed
+            self._planner, now, to_come, statistics.selectivity, self._held, self._closed, certain
         )
 
     def would_pay(self) -> bool:
@@ -223,13 +225,19 @@ class StairsMode(JoinsMode):
         if better is not None:
             self._replant(better)
             outlook = self._outlook()
-        self._move_to(self.migration_policy.decide(outlook), outlook)
+        policy = self.migration_policy
+        self._move_to(policy.decide(outlook), outlook, not policy.on_demand)
 
-    def _move_to(self, wanted: Forms, outlook: Outlook) -> None:
-        """Begin to hold what is wanted, except where nobody would find it."""
+    def _move_to(self, wanted: Forms, outlook: Outlook, at_once: bool) -> None:
+        """Begin to hold what is wanted, except where nobody would find it; dear forms only on demand,
+        unless all must be made `at_once`.
+        """
         target = frozenset(f for f in wanted if self.stairs.stair(f.source, f.join).is_open)
         if target != self._held:
-            self._migration = Migration(self.stairs, self._planner, self._held, target, outlook.now)
+            on_demand = frozenset(f for f in target if not at_once and not outlook.is_cheap(f))
+            self._migration = Migration(
+                self.stairs, self._planner, self._held, target, outlook.now, on_demand
+            )
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
             self._started_ns = self._clock.now_ns()
         self._route_by(self._planner.routing(target, outlook.moments()[0]))
@@ -355,7 +363,7 @@ class StairsMode(JoinsMode):
         wanted = replace(outlook, now=now, to_come=to_come)
         forms = self.migration_policy.decide(wanted)
         without_late = frozenset(f for f in forms if not any(f.mask >> s & 1 for s in late))
-        self._move_to(without_late, wanted)
+        self._move_to(without_late, wanted, at_once=True)
 
     # Memory
 

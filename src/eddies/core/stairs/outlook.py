@@ -1,0 +1,145 @@
+"""What is to come, and what it will cost: the view of the future on which migrations are decided.
+
+Nobody knows how long a source goes on, unless the host said so. What is known is that it has gone on
+until now, and there is no reason to think that now is a special moment of its life. If now is a moment
+drawn uniformly from that life, then a source grows to at least g times its present size with
+probability 1/g, whatever that size is. The mean of that is infinite and of no use; what serves is a few
+equally likely *ends*: the rows that are foreseen (as many as have come, see `statistics`) times 1/5, 1
+and 5, which are the middles of the three thirds of the distribution.
+A decision for one of them alone is wrong in a known way: for the near one nothing ever pays, so state
+that should have been kept from the beginning is built when it has become dear; for the far one
+everything pays, also just before the end.
+
+A cost is then one number for each end. They differ by orders of magnitude, since joins grow faster
+than rows, so they are not added: what counts is how much *dearer* a choice is than the best one would
+have been, for each end, the work that is already done included (`spent`). A move that costs a tenth of
+what was spent so far cannot lose more than a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+
+from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
+
+__all__ = ["Outlook", "Stretch"]
+
+STAKE = 0.12  # of the tuples handled so far: what may be spent at once on a form that may never pay
+_ASKED_ENOUGH = 2.3  # times for a row on average, until nine tenths of them have been asked for
+ENDS = (0.2, 1.0, 5.0)  # equally likely, in units of the rows foreseen
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the future: the rows that come in it, by source, and the world in its middle."""
+
+    world: World
+    n_rows: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a migration policy sees.
+
+    `to_come` are the rows foreseen by source; those of the sources in `certain` are known.
+    """
+
+    planner: Planner
+    now: World
+    to_come: Sequence[float]
+    selectivity: Sequence[float]
+    held: Forms
+    ended: int  # sources that are complete, as a mask
+    certain: int = 0
+
+    def moments(self) -> list[World]:
+        """The world at a few moments of what is foreseen."""
+        return moments(self.now.rows, self.to_come, self.selectivity, self.planner.tree)
+
+    def cost(self, forms: Forms, worlds: Sequence[World]) -> float:
+        """Tuples handled for the rows foreseen, if STAIRs have these forms."""
+        return sum(self._cost_at(forms, world, self.to_come) for world in worlds) / len(worlds)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known how many rows will come."""
+        return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
+
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        """The future from end to end; if all of it is known, two halves of it."""
+        if self.is_certain:
+            half = [n / 2 for n in self.to_come]
+            return [Stretch(world, half) for world in self.moments()]
+        found, before = [], 0.0
+        for end in ENDS:
+            middle = self._rows_until((before + end) / 2)
+            n_rows = [
+                b - a for a, b in zip(self._rows_until(before), self._rows_until(end), strict=True)
+            ]
+            rows = [a + b for a, b in zip(self.now.rows, middle, strict=True)]
+            found.append(Stretch(World(rows, self.selectivity, self.planner.tree), n_rows))
+            before = end
+        return found
+
+    def _rows_until(self, end: float) -> list[float]:
+        return [
+            n * (min(end, 1.0) if self.certain >> s & 1 else end)
+            for s, n in enumerate(self.to_come)
+        ]
+
+    def costs(self, forms: Forms) -> list[float]:
+        """Tuples handled from now on for each end, if STAIRs have these forms."""
+        total, found = 0.0, []
+        for stretch in self.stretches:
+            total += self._cost_at(forms, stretch.world, stretch.n_rows)
+            found.append(total)
+        return [total] if self.is_certain else found
+
+    def _cost_at(self, forms: Forms, world: World, n_rows: Sequence[float]) -> float:
+        routing = self.planner.routing(forms, world)
+        return sum(n * routing.cost(1 << source) for source, n in enumerate(n_rows) if n)
+
+    @cached_property
+    def spent(self) -> float:
+        """About how many tuples have been handled so far: all rows arrived and were stored, and were
+        joined as SteMs would.
+        """
+        rows = self.now.rows
+        nothing: Forms = frozenset()
+        worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
+        joined = sum(self._cost_at(nothing, world, rows) for world in worlds) / len(worlds)
+        return 2.0 * sum(rows) + joined
+
+    def is_cheap(self, form: Form) -> bool:
+        """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
+        or if it is known that nothing is gained by waiting.
+        """
+        at_once = self.planner.build_cost(form, self.now)
+        if self.is_certain:
+            return at_once <= self._prices_on_demand(form)[0]
+        return at_once <= STAKE * self.spent
+
+    def prices(self, form: Form) -> list[float]:
+        """Tuples handled for each end to make `form`, at once or on demand."""
+        if self.is_cheap(form):
+            return [self.planner.build_cost(form, self.now)] * (1 if self.is_certain else len(ENDS))
+        return self._prices_on_demand(form)
+
+    def _prices_on_demand(self, form: Form) -> list[float]:
+        """Tuples handled to expand the rows that will be asked for, and to find out which they are.
+
+        If a row is asked for m times on average, a share 1 - exp(-m) of all rows is asked for at all.
+        """
+        whole = self.planner.cost_from(form.source, form.mask, self.now)
+        beyond = self.planner.beyond(form)
+        selectivity = self.selectivity[form.join]
+        found = []
+        for end in (1.0,) if self.is_certain else ENDS:
+            n_probes = sum(n for s, n in enumerate(self._rows_until(end)) if beyond >> s & 1)
+            asked = 1.0 - exp(-n_probes * selectivity)
+            found.append(whole * asked + min(n_probes, _ASKED_ENOUGH / selectivity))
+        return found
