@@ -8,7 +8,9 @@ import pytest
 from eddies.core.eddy import Eddy
 from eddies.core.lineage import Signature
 from eddies.core.options import Options
+from eddies.core.stairs.expansion import Expansion
 from eddies.core.stairs.operations import is_connected
+from eddies.core.stairs.plan import Form, Planner, World
 from eddies.core.state.scratch import Scratch
 from eddies.errors import StateError
 from tests.support.bag import bag_of
@@ -134,6 +136,33 @@ def test_migration_leaves_the_state_of_the_other_order():
             (3, 2, 1),
         ]
     )
+
+
+def test_a_form_on_demand_expands_the_rows_that_are_asked_for():
+    chain = Chain(first="join:S-T")
+    chain.push("S", (0, 1, 7), (1, 1, 8), (2, 2, 7), *((n, n, 7) for n in range(3, 30)))
+    chain.push("T", (0, 7), (1, 7))
+    stair = chain.stair(S_A)
+    for each in chain.stairs.all_stairs():
+        chain.stairs.demote_to_rows(each)
+    planner = Planner(chain.stairs.tree, 3)
+    form = Form(stair.source, stair.edge.number, S | T)
+    world = World([1.0] * 3, [1.0] * 2, chain.stairs.tree)
+    stair.hold_on_demand(S | T, Expansion(chain.stairs, planner, form, world))
+    bare = [f"s{n}" for n in range(2, 30)]
+    assert sorted(chain.push("R", (0, 1))) == [(0, 0, 0), (0, 0, 1)]
+    assert sorted(held(chain.stairs)[S_A]) == sorted(["s0t0", "s0t1", *bare])  # s1 has no match
+    assert chain.push("T", (2, 7)) == [(0, 0, 2)]
+    assert sorted(held(chain.stairs)[S_A]) == sorted(["s0t0", "s0t1", "s0t2", *bare])
+    assert chain.push("T", (3, 8)) == [(0, 1, 3)]  # s1 is expanded, to nothing so far
+    chain.check()
+    chain.demote(S_A, S | T, S)
+    assert sorted(held(chain.stairs)[S_A]) == sorted(["s0", "s1", *bare])
+    assert len(chain.push("R", (1, 1), (2, 2))) == 4 + 3
+    chain.check()
+    assert len(chain.push("R", *((n, n) for n in range(3, 30)))) == 27 * 3
+    assert stair.form == S | T
+    assert not any(len(name) == 2 for name in held(chain.stairs)[S_A]), "nobody is bare any more"
 
 
 def counter_example(enforces: bool) -> Chain:
