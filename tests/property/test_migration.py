@@ -81,6 +81,11 @@ def test_migrations_lose_and_repeat_nothing(name, restless, oracle):
     assert max(restless) > 0
 
 
+def test_no_migration_goes_on_after_the_end(restless, oracle):
+    """The query had ended and its state was released; another poll went on moving it."""
+    assert check(8_100_217, oracle, "greedy")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cost-aware", "greedy", "never"])
 @pytest.mark.parametrize("chunk", range(4))

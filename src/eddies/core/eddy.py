@@ -583,6 +583,8 @@ class Eddy:
 
     def _go_on(self) -> bool:
         """Work until results are ready; False when there is no more work."""
+        if self._is_finished:
+            return False  # state is released: nothing may be rearranged any more
         if self._is_waiting_for_asked:
             return False  # nothing may be routed before all rows of such a source are there
         if self._running:
