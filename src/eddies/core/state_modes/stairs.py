@@ -360,7 +360,9 @@ class StairsMode(JoinsMode):
         to_come = [mean if s in late else 0.0 for s in range(len(outlook.to_come))]
         rows = [1.0 if s in late else n for s, n in enumerate(outlook.now.rows)]
         now = World(rows, outlook.selectivity, self.tree)
-        wanted = replace(outlook, now=now, to_come=to_come)
+        # Time is not lost, so it is no matter of caution whether they will really be that many.
+        certain = (1 << len(rows)) - 1
+        wanted = replace(outlook, now=now, to_come=to_come, certain=certain)
         forms = self.migration_policy.decide(wanted)
         without_late = frozenset(f for f in forms if not any(f.mask >> s & 1 for s in late))
         self._move_to(without_late, wanted, at_once=True)
