@@ -91,6 +91,21 @@ def test_an_index_that_grows_while_it_is_asked_gets_no_filter() -> None:
     assert index._filter.n_bytes > 0, "it grows no more, and still mostly misses"
 
 
+def test_a_filter_that_is_there_stays_when_rows_come_in_a_burst() -> None:
+    store, index, scratch = _index_of(np.arange(400_000, dtype=np.int64) * 7)
+    misses = np.arange(65_536, dtype=np.int64) * 7 + 1
+    assert _found(index, misses, scratch) == []
+    assert index.catch_up(scratch) == 400_000, "the filter, of all keys"
+    for part in range(400_000, 480_000, 20_000):
+        more = np.arange(part, part + 20_000, dtype=np.int64) * 7
+        store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
+        assert index.catch_up(scratch) == 20_000, "not all keys again"
+        assert _found(index, misses, scratch) == []
+    index._wants_filter = True  # by another thread that asked before the filter was there
+    assert index.catch_up(scratch) == 0
+    assert not index.is_behind
+
+
 def test_a_small_index_gets_no_filter() -> None:
     _, index, scratch = _index_of(np.arange(1000, dtype=np.int64))
     before = index.n_bytes

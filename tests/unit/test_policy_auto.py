@@ -206,12 +206,46 @@ def test_a_long_calm_does_not_hide_a_shift() -> None:
     assert not ledger.is_surprised
     ledger.observe(fork, 0, 10_000, 9000, 60_000)
     assert ledger.is_surprised
-    runs = ledger.absorb()
-    assert [run[1:] for run in runs] == [(200_000, 10_000, 1_000_000), (10_000, 9000, 60_000)]
+    (run,) = ledger.absorb()
+    assert run[1:] == (210_000, 19_000, 1_060_000)
     assert ledger.n_driver_rows == 220_000
     estimate = ledger.estimate(ledger.evidence(Signature(1), 0))
     assert estimate is not None
     assert estimate.selectivity > 0.85
+
+
+def test_batches_that_differ_now_and_then_are_averaged() -> None:
+    """One in ten keeps nine tenths, always: that is no shift every time."""
+    fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
+    ledger = Ledger()
+    estimates = []
+    for batch in range(600):
+        kept = 9000 if batch % 10 == 7 else 5000
+        ledger.observe(fork, 0, 10_000, kept, 50_000)
+        if ledger.is_surprised or batch % 10 == 9:
+            ledger.absorb()
+            ledger.is_surprised = False
+            estimate = ledger.estimate(ledger.evidence(Signature(1), 0))
+            assert estimate is not None
+            estimates.append(estimate.selectivity)
+    late = sorted(estimates[len(estimates) // 2 :])
+    assert 0.45 < late[len(late) // 2] < 0.65
+
+
+def test_a_slice_does_not_tell_of_a_shift() -> None:
+    fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
+    ledger = Ledger()
+    for _ in range(20):
+        ledger.observe(fork, 0, 100_000, 5000, 500_000)
+        ledger.absorb()
+    for _ in range(10):
+        ledger.observe(fork, 0, 100_000, 5000, 500_000)
+    ledger.observe(fork, 0, 2048, 2000, 10_000)
+    assert ledger.is_surprised
+    ledger.absorb()
+    estimate = ledger.estimate(ledger.evidence(Signature(1), 0))
+    assert estimate is not None
+    assert estimate.selectivity < 0.06
 
 
 def test_the_price_of_runs_is_the_shortest_run_on_a_few_rows() -> None:

@@ -10,6 +10,7 @@ from eddies.core.clock import VirtualClock
 from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
 from eddies.core.options import Options
+from eddies.core.stairs.expansion import Expansion
 from eddies.core.stairs.plan import Form, Planner, World
 from eddies.core.stairs.regions import Leaf, Split, choices, learn
 from eddies.core.stairs.statistics import matches
@@ -115,6 +116,49 @@ def test_waiting_tuples_are_promoted_while_a_source_is_late():
     expected = feed(alone, data, "STR")
     expected.append(finished(alone, "RST"))
     assert n_rows(found) == n_rows(expected)
+
+
+@pytest.mark.parametrize("first", ["C", "CD"])
+def test_neighbours_may_both_be_late(first):
+    """A join of which nothing has come on either side was never sampled."""
+    numbers = pa.array(range(1000))
+    columns = {"C": "x", "D": "xy", "A": "yz", "B": "zw", "E": "w"}
+    data = {name: pa.table(dict.fromkeys(keys, numbers)) for name, keys in columns.items()}
+    clock = VirtualClock()
+    query = make_query(data, ["C.x = D.x", "D.y = A.y", "A.z = B.z", "B.w = E.w"])
+    eddy = Eddy(query, Options(state="stairs"), clock=clock)
+    feed(eddy, data, first)
+    for _ in range(3):
+        clock.advance_ns(10**9)
+        assert eddy.poll() is None
+        eddy.use_silence()
+    found = feed(eddy, data, "".join(name for name in data if name not in first))
+    found.append(finished(eddy, "CDABE"))
+    assert n_rows(found) == 1000
+
+
+def test_a_form_on_demand_that_finds_no_room_loses_nothing():
+    """Its STAIR shows rows again, by an index of its own: the SteM has four others already."""
+    n = 20
+    rows = pa.array(range(n))
+    columns = {"S": "abcde", "P": "a", "Q": "c", "U": "d", "V": "e", "X": "ab"}
+    data = {name: pa.table(dict.fromkeys(keys, rows)) for name, keys in columns.items()}
+    joins = ["S.a = P.a", "S.c = Q.c", "S.d = U.d", "S.e = V.e", "S.a = X.a", "S.b = X.b"]
+    eddy = Eddy(make_query(data, joins), Options(state="stairs", migration="never"))
+    assert n_rows(feed(eddy, data, "SPQUV")) == 0
+    ids = {role.name: role.source_id for role in eddy.graph.roles}
+    stairs = stairs_of(eddy)
+    edge = next(e for e in stairs.tree.edges if {e.left, e.right} == {ids["S"], ids["X"]})
+    form = Form(ids["S"], edge.number, 1 << ids["S"] | 1 << ids["Q"])
+    planner = Planner(stairs.tree, len(ids))
+    world = World([float(n)] * len(ids), [1 / n] * len(stairs.tree.edges), stairs.tree)
+    stair = stairs.stair(ids["S"], edge.number)
+    stair.hold_on_demand(form.mask, Expansion(stairs, planner, form, world))
+    stairs.history.allowance = 100
+    few = {"X": data["X"].slice(0, 15)}
+    assert n_rows(feed(eddy, few, "X")) == 15
+    assert stair.is_view
+    assert stairs.history.n_demoted == 1
 
 
 @pytest.mark.parametrize("extra", [0, 20_000, 200_000, 100_000_000])

@@ -415,7 +415,7 @@ class Eddy:
         """
         if self._error is not None:
             raise self._error
-        if self._running or self._waiting or self._routers[0].n_in_flight:
+        if self._is_finished or self._running or self._waiting or self._routers[0].n_in_flight:
             return False
         try:
             return self._work_in_silence()

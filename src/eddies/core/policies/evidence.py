@@ -14,7 +14,9 @@ speak, as if they were `SHARED_ROWS` rows measured here.
 *Giving way.* If runs contradict the past (selectivity differs by more than chance explains, or the
 module became clearly faster; a clock can only be late by accident, not early), the past of that
 module is dropped, and its figures elsewhere and those of its rivals count as stale. A run that comes
-as a surprise begins a new sum: mixed with a long calm before it, a shift would not be seen.
+as a surprise begins a new sum: mixed with a long calm before it, a shift would not be seen. Unless
+surprises are usual here: if one follows another too soon, more runs must be calm before the next
+counts as a shift, so that batches that differ now and then are averaged.
 
 *Cost* is time per row without the fixed price of a run, which is the shortest run ever seen on a few
 rows: it does not depend on the order of modules, and modules that get few rows would look dear if it
@@ -26,6 +28,7 @@ than expected may have been interrupted, so costs rise by at most a factor `LATE
 from __future__ import annotations
 
 import math
+from operator import add
 from typing import NamedTuple
 
 from eddies.core.lineage import Signature
@@ -47,6 +50,11 @@ SIGMAS = 4.0  # of chance that a difference in selectivity must exceed...
 DIFFERENCE = 0.15  # ...and its least size, relative
 SPEED_UP = 1.5  # a cost this much lower is believed at once
 SURPRISE = 0.2  # difference from the last selectivity that asks for new decisions, relative
+CALM_RUNS = (
+    2  # before a surprise that is taken for a shift; four times as many after one that came...
+)
+MOST_CALM_RUNS = 64  # ...too soon, up to this, after which all is forgiven
+LIKE_OTHERS = 0.25  # of the rows of a usual run that one must have to tell of a shift
 DOUBTED_ROWS = 8.0  # weight left to figures of a module that was contradicted elsewhere
 
 
@@ -96,6 +104,8 @@ class Evidence:
         "is_stale",
         "is_touched",
         "module",
+        "n_calm",
+        "n_calm_needed",
         "n_in",
         "n_out",
         "n_runs",
@@ -111,6 +121,8 @@ class Evidence:
         self.is_stale = True
         self.expected = -1.0  # rows out per row in, as last absorbed
         self.cost_ns = 0.0  # of the past, per row
+        self.n_calm = 0  # runs since the last surprise
+        self.n_calm_needed = CALM_RUNS
         self._reset()
 
     def _reset(self) -> None:
@@ -118,16 +130,22 @@ class Evidence:
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
         self.earlier: tuple[int, int, int, int] | None = None
 
-    def _begin_anew(self, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def _be_surprised(self, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """The last run, which is summed up already, is unlike those before it."""
-        if self.earlier is None and self.n_runs > 1:
-            self.earlier = (
-                self.n_runs - 1,
-                self.n_in - n_in,
-                self.n_out - n_out,
-                self.elapsed_ns - elapsed_ns,
-            )
-            self.n_runs, self.n_in, self.n_out, self.elapsed_ns = 1, n_in, n_out, elapsed_ns
+        is_shift = self.n_calm >= self.n_calm_needed
+        if self.n_calm >= MOST_CALM_RUNS:
+            self.n_calm_needed = CALM_RUNS
+        else:
+            self.n_calm_needed = min(MOST_CALM_RUNS, 4 * self.n_calm_needed)
+        self.n_calm = 0
+        n_before = self.n_in - n_in
+        if not is_shift or self.earlier is not None or not n_before:
+            return
+        if n_in * (self.n_runs - 1) < LIKE_OTHERS * n_before:
+            return
+        n_out_before, ns_before = self.n_out - n_out, self.elapsed_ns - elapsed_ns
+        self.earlier = (self.n_runs - 1, n_before, n_out_before, ns_before)
+        self.n_runs, self.n_in, self.n_out, self.elapsed_ns = 1, n_in, n_out, elapsed_ns
 
 
 class Module:
@@ -189,7 +207,9 @@ class Ledger:
             difference = n_out - evidence.expected * n_in
             if evidence.expected >= 0.0 and abs(difference) > SURPRISE * max(n_out, n_in - n_out):
                 self.is_surprised = True
-                evidence._begin_anew(n_in, n_out, elapsed_ns)
+                evidence._be_surprised(n_in, n_out, elapsed_ns)
+            else:
+                evidence.n_calm += 1
         elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
             self._shortest_run_ns = elapsed_ns
 
@@ -224,12 +244,15 @@ class Ledger:
                 if evidence.earlier is not None:
                     self.n_driver_rows += evidence.earlier[1]
         for evidence in touched:
+            earlier = evidence.earlier or (0, 0, 0, 0)
+            last = (evidence.n_runs, evidence.n_in, evidence.n_out, evidence.elapsed_ns)
             if evidence.earlier is not None:
-                last = (evidence.n_runs, evidence.n_in, evidence.n_out, evidence.elapsed_ns)
-                self._set_sums(evidence, evidence.earlier)
-                runs.append(self._count_in(evidence))
+                self._set_sums(evidence, earlier)
+                self._count_in(evidence)
                 self._set_sums(evidence, last)
-            runs.append(self._count_in(evidence))
+            self._count_in(evidence)
+            _, n_in, n_out, elapsed_ns = map(add, earlier, last)
+            runs.append((evidence, n_in, n_out, elapsed_ns))
             evidence._reset()
         return runs
 
@@ -237,7 +260,7 @@ class Ledger:
     def _set_sums(evidence: Evidence, sums: tuple[int, int, int, int]) -> None:
         evidence.n_runs, evidence.n_in, evidence.n_out, evidence.elapsed_ns = sums
 
-    def _count_in(self, evidence: Evidence) -> tuple[Evidence, int, int, int]:
+    def _count_in(self, evidence: Evidence) -> None:
         self.elapsed_ns += evidence.elapsed_ns
         if evidence.n_in:
             self._absorb(evidence)
@@ -246,7 +269,6 @@ class Ledger:
                 tally.n_out += evidence.n_out
                 tally.elapsed_ns += evidence.elapsed_ns
             self._price(evidence)
-        return evidence, evidence.n_in, evidence.n_out, evidence.elapsed_ns
 
     def fade_factor(self, at_rows: int) -> float:
         """Weight left to what was counted in when there were `at_rows` driver rows."""

@@ -29,6 +29,7 @@ from eddies.core.lineage import bits
 from eddies.core.stairs.expansion import Expansion, next_inside
 from eddies.core.stairs.operations import Stairs
 from eddies.core.stairs.outlook import Outlook
+from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.plan import Form, Forms, Planner, World
 from eddies.core.stairs.stair import Tuples
 from eddies.core.state.scratch import Scratch
@@ -170,6 +171,7 @@ class _Building:
     mark: list[int]
     position: int = 0
     made: list[Tuples] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
 
 
 class Migration:
@@ -215,9 +217,10 @@ class Migration:
                 _, start = self._planner.best_start(form.mask, self._world)
                 self._building = _Building(start, list(self._stairs.history.routed))
                 stair.build(form.mask)
-            most_rows -= self._advance(self._building, form, most_rows, scratch)
             building = self._building
-            if building.position >= building.mark[building.start]:
+            most_rows -= self._advance(building, form, most_rows, scratch)
+            is_over = building.position >= building.mark[building.start]
+            if is_over or not stair.has_room_for(building.made):
                 stair.adopt(building.made)
                 if stair.form == form.mask:
                     self.held |= {form}
@@ -227,11 +230,13 @@ class Migration:
 
     def _advance(self, building: _Building, form: Form, most_rows: int, scratch: Scratch) -> int:
         """Join the next rows of the first source with the others; returns how many rows."""
+        most_rows = min(most_rows, building.pace.n_rows)
         stop = min(building.position + most_rows, building.mark[building.start])
         tuples = self._stairs.rows(building.start, building.position, stop)
         n_rows = stop - building.position
         building.position = stop
         self.n_moved += tuples.n_rows
+        n_before = self.n_made
         unfinished = [tuples] if tuples.n_rows else []
         while unfinished:
             part = unfinished.pop()
@@ -243,6 +248,7 @@ class Migration:
                 self._stairs, self._planner, self._world, part.signature.sources, form
             )
             unfinished += self._stairs.joined(part, own, scratch, building.mark)
+        building.pace.see(max(1, n_rows), self.n_made - n_before)
         return max(1, n_rows)
 
     def name(self) -> str:

@@ -141,5 +141,6 @@ class Outlook:
         for end in (1.0,) if self.is_certain else ENDS:
             n_probes = sum(n for s, n in enumerate(self._rows_until(end)) if beyond >> s & 1)
             asked = 1.0 - exp(-n_probes * selectivity)
-            found.append(whole * asked + min(n_probes, _ASKED_ENOUGH / selectivity))
+            looked = min(n_probes, _ASKED_ENOUGH / selectivity) if selectivity else n_probes
+            found.append(whole * asked + looked)
         return found

@@ -40,6 +40,7 @@ from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
+from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
 from eddies.core.stairs.tuples import History, Match, Tuples, distinct
 from eddies.core.state.hash_index import HashIndex
@@ -160,8 +161,9 @@ class Stair:
         """Bring indexes up to date; returns the tuples entered."""
         n_rows = 0
         if self._view is not None:
+            n_before = self._view.n_rows
             n_rows = self._view.catch_up(scratch)
-            self.n_inserted += n_rows
+            self.n_inserted += self._view.n_rows - n_before
             if self._expander is None:
                 return n_rows
         return n_rows + sum(pool.index.catch_up(scratch) for pool in self.pools.values())
@@ -290,16 +292,27 @@ class Stair:
                 self._leave_view()
         else:
             self._expand(bare, scratch)
+        if self.is_view:  # for lack of room: perhaps by an index of its own, which is empty yet
+            assert self._view is not None
+            self._view.catch_up(scratch)
         for pool in self.pools.values():
             pool.index.catch_up(scratch)
 
     def _expand(self, rows: Ids, scratch: Scratch) -> None:
-        assert self._expander is not None
-        self._marks()[rows] = True
-        for tuples in self._expander.expand(rows, scratch):
-            if not self._has_room(tuples):
-                return  # a view again
-            self._append(tuples)
+        """Piece by piece, so that there is never much more in memory than there is room for."""
+        expander = self._expander
+        assert expander is not None
+        pace, start = Pace(), 0
+        while start < rows.shape[0]:
+            piece = rows[start : start + pace.n_rows]
+            start += piece.shape[0]
+            self._marks()[piece] = True
+            made = expander.expand(piece, scratch)
+            for tuples in made:
+                if not self._has_room(tuples):
+                    return  # a view again
+                self._append(tuples)
+            pace.see(piece.shape[0], sum(tuples.n_rows for tuples in made))
 
     def _marks(self) -> npt.NDArray[np.bool_]:
         """For each stored row whether it is expanded."""
@@ -365,10 +378,15 @@ class Stair:
     # Inside
 
     def _has_room(self, tuples: Tuples) -> bool:
+        return self.has_room_for([tuples])
+
+    def has_room_for(self, tuples: Sequence[Tuples]) -> bool:
         """Whether tuples may be stored. If not, this STAIR becomes a view: at worst all do, and the
         eddy's memory is that of SteMs. That disturbs nobody, see the module docstring.
         """
-        n_bytes = tuples.n_rows * self._tuple_bytes(tuples.signature.sources.bit_count())
+        n_bytes = sum(
+            part.n_rows * self._tuple_bytes(part.signature.sources.bit_count()) for part in tuples
+        )
         if self._history.has_room(n_bytes):
             return True
         if self._stem is not None:

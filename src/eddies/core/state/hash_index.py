@@ -103,9 +103,12 @@ class HashIndex:
         """
         n_filtered = 0
         if self._wants_filter:
+            if (
+                not self._filter.n_bytes
+            ):  # else another thread, which asked at the same time, made it
+                self._filter.make(self.n_keys, self._table, self._words_at_hand())
+                n_filtered = self.n_keys
             self._wants_filter = False
-            self._filter.make(self.n_keys, self._table, self._words_at_hand())
-            n_filtered = self.n_keys
         first, last = self.n_rows, self._store.n_rows
         if first == last:
             return n_filtered

@@ -4,8 +4,9 @@ An index that mostly misses spends its time fetching lines to learn that nothing
 than a quarter of the recent keys hit and the index is larger than a cache, a small filter is made and
 asked first; when more than two fifths hit, it is dropped again. It never loses a match.
 
-While rows are still entered about as fast as keys are looked up (two streams that meet), there is no
-filter: entering every row into it as well costs more than the misses it spares.
+While rows are still entered about as fast as keys are looked up (two streams that meet), no filter is
+made: entering every row into it as well costs more than the misses it spares. One that is there stays,
+for rows may come in bursts, and to make it again takes all keys.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class MissFilter:
         rate = self._n_hits / self._n_seen
         grows = self._n_entered > _GROWS_ABOVE * self._n_seen
         self._n_seen = self._n_hits = self._n_entered = 0
-        if rate > _DROP_ABOVE or grows:
+        if rate > _DROP_ABOVE:
             self._bloom = None
         is_large = table.nbytes >= _SMALLEST_TABLE_BYTES
         is_wanted = rate < _MAKE_BELOW and is_large and not grows

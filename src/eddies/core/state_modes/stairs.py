@@ -249,7 +249,7 @@ class StairsMode(JoinsMode):
         assert migration is not None
         if not migration.stage(self._scratch):
             return
-        self._held = migration.held
+        self._held = self._really_held(migration.held)
         self._migration = None
         self.n_migrations += 1
         if self._events is not None:
@@ -359,10 +359,14 @@ class StairsMode(JoinsMode):
         mean = sum(outlook.now.rows) / (len(outlook.now.rows) - len(late))
         to_come = [mean if s in late else 0.0 for s in range(len(outlook.to_come))]
         rows = [1.0 if s in late else n for s, n in enumerate(outlook.now.rows)]
-        now = World(rows, outlook.selectivity, self.tree)
+        # Joins between sources that are both late were never sampled.
+        selectivity = [known or 1.0 / mean for known in outlook.selectivity]
+        now = World(rows, selectivity, self.tree)
         # Time is not lost, so it is no matter of caution whether they will really be that many.
         certain = (1 << len(rows)) - 1
-        wanted = replace(outlook, now=now, to_come=to_come, certain=certain)
+        wanted = replace(
+            outlook, now=now, to_come=to_come, selectivity=selectivity, certain=certain
+        )
         forms = self.migration_policy.decide(wanted)
         without_late = frozenset(f for f in forms if not any(f.mask >> s & 1 for s in late))
         self._move_to(without_late, wanted, at_once=True)
@@ -377,8 +381,9 @@ class StairsMode(JoinsMode):
         """STAIRs that became views for want of room hold no form any more."""
         if self.stairs.history.n_demoted != self._n_demoted:
             self._n_demoted = self.stairs.history.n_demoted
-            self._held = frozenset(
-                form
-                for form in self._held
-                if self.stairs.stair(form.source, form.join).form == form.mask
-            )
+            self._held = self._really_held(self._held)
+
+    def _really_held(self, forms: Forms) -> Forms:
+        """Those of `forms` that found room."""
+        stairs = self.stairs
+        return frozenset(f for f in forms if stairs.stair(f.source, f.join).form == f.mask)
