@@ -215,21 +215,19 @@ def test_a_long_calm_does_not_hide_a_shift() -> None:
 
 
 def test_batches_that_differ_now_and_then_are_averaged() -> None:
-    """One in ten keeps nine tenths, always: that is no shift every time."""
+    """One in ten keeps nine tenths: that is no shift every time."""
     fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))
-    ledger = Ledger()
+    ledger, draw = Ledger(), random.Random(1)
     estimates = []
-    for batch in range(600):
-        kept = 9000 if batch % 10 == 7 else 5000
+    for batch in range(2000):
+        kept = 9000 if draw.random() < 0.1 else 5000
         ledger.observe(fork, 0, 10_000, kept, 50_000)
-        if ledger.is_surprised or batch % 10 == 9:
+        if batch % 10 == 9:
             ledger.absorb()
-            ledger.is_surprised = False
             estimate = ledger.estimate(ledger.evidence(Signature(1), 0))
             assert estimate is not None
             estimates.append(estimate.selectivity)
-    late = sorted(estimates[len(estimates) // 2 :])
-    assert 0.45 < late[len(late) // 2] < 0.65
+    assert max(estimates[20:]) < 0.7, "the mean is 0.54, all the time"
 
 
 def test_a_slice_does_not_tell_of_a_shift() -> None:

@@ -26,9 +26,7 @@ __all__ = ["Router"]
 _UNTIL_REOPTIMIZED = 2**62
 _WORTH_A_BATCH = 16_384
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
-_TIMED_BY_WORK = (
-    4096  # rows from which a probe is timed by the processor: asking costs a microsecond
-)
+_TIMED_BY_WORK = 4096  # rows of a probe that is timed by the processor: to ask costs a microsecond
 _SURPRISED = 4  # the same when the policy was surprised; doubles with each surprise in a row
 
 

@@ -50,10 +50,8 @@ SIGMAS = 4.0  # of chance that a difference in selectivity must exceed...
 DIFFERENCE = 0.15  # ...and its least size, relative
 SPEED_UP = 1.5  # a cost this much lower is believed at once
 SURPRISE = 0.2  # difference from the last selectivity that asks for new decisions, relative
-CALM_RUNS = (
-    2  # before a surprise that is taken for a shift; four times as many after one that came...
-)
-MOST_CALM_RUNS = 64  # ...too soon, up to this, after which all is forgiven
+CALM_RUNS = 2  # that must come before a surprise that is taken for a shift...
+MOST_CALM_RUNS = 64  # ...four times as many after each that came sooner than this, up to this
 LIKE_OTHERS = 0.25  # of the rows of a usual run that one must have to tell of a shift
 DOUBTED_ROWS = 8.0  # weight left to figures of a module that was contradicted elsewhere
 
