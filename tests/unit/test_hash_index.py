@@ -228,9 +228,9 @@ def test_keys_of_a_large_table_are_all_found(n_duplicates_first: int) -> None:
 def test_a_complete_unique_relation_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def counted(old: object, new: np.ndarray) -> None:
+    def counted(old: object, new: np.ndarray, n_used: np.ndarray) -> None:
         sizes.append(new.shape[0])
-        rehash(old, new)
+        rehash(old, new, n_used)
 
     monkeypatch.setattr(hash_index, "rehash", counted)
     n = 300_000

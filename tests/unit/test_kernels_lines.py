@@ -56,7 +56,7 @@ class Lines:
 
     def grow(self, n_lines: int) -> None:
         larger = make_table(n_lines)
-        rehash(self.table, larger)
+        rehash(self.table, larger, np.zeros(n_lines, dtype=np.uint8))
         self.table = larger
 
     def newest(self, words: list[int]) -> tuple[np.ndarray, np.ndarray, int]:

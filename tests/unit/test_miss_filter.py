@@ -91,6 +91,23 @@ def test_an_index_that_grows_while_it_is_asked_gets_no_filter() -> None:
     assert index._filter.n_bytes > 0, "it grows no more, and still mostly misses"
 
 
+def test_announced_rows_that_come_in_bursts_get_no_filter() -> None:
+    """Every burst is looked up in four pieces: within a burst nothing seems to grow."""
+    store = RowStore("t", pa.schema([("k", pa.int64())]), 1_000_000)
+    index, scratch = HashIndex(store, ["k"]), Scratch(65_536)
+    for burst in range(3):
+        keys = np.arange(burst * 262_144, (burst + 1) * 262_144, dtype=np.int64) * 7
+        store.append(Block.from_arrow({"k": pa.array(keys)}, len(keys)))
+        for piece in np.split(-keys - 1, 4):
+            index.catch_up(scratch)
+            assert _found(index, piece, scratch) == []
+    assert index._filter.n_bytes == 0
+    for _ in range(48):  # far more keys than rows, and no row more
+        assert _found(index, piece, scratch) == []
+        index.catch_up(scratch)
+    assert index._filter.n_bytes > 0
+
+
 def test_a_filter_that_is_there_stays_when_rows_come_in_a_burst() -> None:
     store, index, scratch = _index_of(np.arange(400_000, dtype=np.int64) * 7)
     misses = np.arange(65_536, dtype=np.int64) * 7 + 1

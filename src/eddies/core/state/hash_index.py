@@ -164,7 +164,7 @@ class HashIndex:
             needed = min(foreseen, 2 * needed)
         larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
         if self.n_entered:
-            rehash(self._table, larger)
+            rehash(self._table, larger, np.zeros(needed, dtype=np.uint8))
         SHELF.put(self._table)
         self._table = larger
 
@@ -193,7 +193,8 @@ class HashIndex:
         found = probe(looked_up, self._table, scratch.homes, scratch.leftovers, positions, links)
         if worth_a_look is not None:
             positions[:found] = worth_a_look[1][positions[:found]]
-        if self._filter.saw(words.shape[0], found, self._table):
+        n_growing = self.n_rows if self.n_rows < self._store.expected_rows else 0
+        if self._filter.saw(words.shape[0], found, self._table, n_growing):
             self._wants_filter = True
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)

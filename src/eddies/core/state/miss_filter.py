@@ -6,7 +6,8 @@ asked first; when more than two fifths hit, it is dropped again. It never loses 
 
 While rows are still entered about as fast as keys are looked up (two streams that meet), no filter is
 made: entering every row into it as well costs more than the misses it spares. One that is there stays,
-for rows may come in bursts, and to make it again takes all keys.
+for rows may come in bursts, and to make it again takes all keys. Where more rows are announced, a look
+spans twice as many keys as there are rows, lest it fall between two bursts.
 """
 
 from __future__ import annotations
@@ -54,12 +55,15 @@ class MissFilter:
         n = may_contain(words, bloom, scratch.passed_positions, scratch.passed_words)
         return scratch.passed_words[:n], scratch.passed_positions[:n]
 
-    def saw(self, n_words: int, n_hits: int, table: Words) -> bool:
-        """`n_hits` of `n_words` keys were found in `table`. Whether a filter should now be made."""
+    def saw(self, n_words: int, n_hits: int, table: Words, n_growing: int = 0) -> bool:
+        """`n_hits` of `n_words` keys were found in `table`. Whether a filter should now be made.
+
+        `n_growing` is the number of rows in the table if it is known that more will come, else 0.
+        """
         self._is_asked = True
         self._n_seen += n_words
         self._n_hits += n_hits
-        if self._n_seen < _JUDGE_ROWS:
+        if self._n_seen < max(_JUDGE_ROWS, 2 * n_growing):
             return False
         rate = self._n_hits / self._n_seen
         grows = self._n_entered > _GROWS_ABOVE * self._n_seen
