@@ -12,6 +12,8 @@ from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 
+APART = 1_000_003  # keys that lie closer together have slots and no filter
+
 
 @pytest.mark.parametrize("stride", [1, 8, 1 << 16, 1 << 40, 1_000_003])
 def test_no_word_that_was_entered_is_turned_away(stride: int) -> None:
@@ -51,20 +53,19 @@ def _found(index: HashIndex, probes: np.ndarray, scratch: Scratch) -> list[tuple
 
 
 def test_an_index_that_mostly_misses_gets_a_filter_and_finds_the_same() -> None:
-    keys = np.arange(200_000, dtype=np.int64) * 7
+    keys = np.arange(200_000, dtype=np.int64) * APART
     store, index, scratch = _index_of(keys)
     plain = index.n_bytes
     rng = np.random.default_rng(1)
-    probes = rng.integers(0, 100 * 1_400_000, 65_536)
-    expected = sorted(
-        (i, int(p) // 7) for i, p in enumerate(probes) if p % 7 == 0 and p < 1_400_000
-    )
+    numbers = rng.integers(0, 20_000_000, 65_536)
+    probes = numbers * APART
+    expected = sorted((i, int(row)) for i, row in enumerate(numbers) if row < 200_000)
     assert _found(index, probes, scratch) == expected
     index.catch_up(scratch)
     assert index.n_bytes > plain, "a filter was made"
     assert _found(index, probes, scratch) == expected
 
-    more = np.arange(200_000, 201_000, dtype=np.int64) * 7
+    more = np.arange(200_000, 201_000, dtype=np.int64) * APART
     store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
     index.catch_up(scratch)
     assert len(_found(index, more, scratch)) == len(more), "rows entered later pass the filter"
@@ -76,10 +77,10 @@ def test_an_index_that_mostly_misses_gets_a_filter_and_finds_the_same() -> None:
 
 def test_an_index_that_grows_while_it_is_asked_gets_no_filter() -> None:
     """Two streams that meet: nearly nothing is found at first, and every row would enter the filter."""
-    store, index, scratch = _index_of(np.arange(200_000, dtype=np.int64) * 7)
+    store, index, scratch = _index_of(np.arange(200_000, dtype=np.int64) * APART)
     plain = index.n_bytes
     for part in range(200_000, 400_000, 50_000):
-        more = np.arange(part, part + 50_000, dtype=np.int64) * 7
+        more = np.arange(part, part + 50_000, dtype=np.int64) * APART
         assert _found(index, more, scratch) == [], "they come later"
         store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
         index.catch_up(scratch)
@@ -96,7 +97,7 @@ def test_announced_rows_that_come_in_bursts_get_no_filter() -> None:
     store = RowStore("t", pa.schema([("k", pa.int64())]), 1_000_000)
     index, scratch = HashIndex(store, ["k"]), Scratch(65_536)
     for burst in range(3):
-        keys = np.arange(burst * 262_144, (burst + 1) * 262_144, dtype=np.int64) * 7
+        keys = np.arange(burst * 262_144, (burst + 1) * 262_144, dtype=np.int64) * APART
         store.append(Block.from_arrow({"k": pa.array(keys)}, len(keys)))
         for piece in np.split(-keys - 1, 4):
             index.catch_up(scratch)
@@ -109,12 +110,12 @@ def test_announced_rows_that_come_in_bursts_get_no_filter() -> None:
 
 
 def test_a_filter_that_is_there_stays_when_rows_come_in_a_burst() -> None:
-    store, index, scratch = _index_of(np.arange(400_000, dtype=np.int64) * 7)
-    misses = np.arange(65_536, dtype=np.int64) * 7 + 1
+    store, index, scratch = _index_of(np.arange(400_000, dtype=np.int64) * APART)
+    misses = np.arange(65_536, dtype=np.int64) * APART + 1
     assert _found(index, misses, scratch) == []
     assert index.catch_up(scratch) == 400_000, "the filter, of all keys"
     for part in range(400_000, 480_000, 20_000):
-        more = np.arange(part, part + 20_000, dtype=np.int64) * 7
+        more = np.arange(part, part + 20_000, dtype=np.int64) * APART
         store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
         assert index.catch_up(scratch) == 20_000, "not all keys again"
         assert _found(index, misses, scratch) == []

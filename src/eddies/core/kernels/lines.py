@@ -37,6 +37,7 @@ __all__ = [
     "AHEAD",
     "ENTRIES",
     "WORDS_PER_LINE",
+    "enter_links",
     "expand",
     "insert",
     "probe",
@@ -122,6 +123,23 @@ def insert(
     return n_duplicates
 
 
+@inlined
+def place(
+    word: np.uint64, link: np.uint32, table: Words, n_used: npt.NDArray[np.uint8], shift: np.uint64
+) -> None:
+    """Enter a word that is not in the table yet. `n_used` counts the entries of every line."""
+    halves = table.view(np.uint32)
+    last_line = np.uint64(n_used.shape[0] - 1)
+    line = hash_word(word) >> shift
+    while n_used[line] == ENTRIES:
+        halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
+        line = (line + np.uint64(1)) & last_line
+    entry = np.uint64(n_used[line])
+    table[line * np.uint64(WORDS_PER_LINE) + entry] = word
+    halves[line * np.uint64(16) + _FIRST_ROW + entry] = link
+    n_used[line] += 1
+
+
 @kernel(types.void(ro(u64), rw(u64), rw(u8)))
 def rehash(table: Words, larger: Words, n_used: npt.NDArray[np.uint8]) -> None:
     """Copy every entry of `table` into the zeroed, larger table; chains stay as they are.
@@ -130,26 +148,22 @@ def rehash(table: Words, larger: Words, n_used: npt.NDArray[np.uint8]) -> None:
     in the line itself: neighbours are written one after another, and to read a whole line just after
     a part of it was written stalls the processor (four times as slow).
     """
-    n_lines = table.shape[0] // WORDS_PER_LINE
-    n_larger = larger.shape[0] // WORDS_PER_LINE
-    shift = home_shift(n_larger)
-    last_line = np.uint64(n_larger - 1)
+    shift = home_shift(n_used.shape[0])
     halves = table.view(np.uint32)
-    larger_halves = larger.view(np.uint32)
-    for old_line in range(n_lines):
-        for old_entry in range(ENTRIES):
-            row = halves[old_line * 16 + 10 + old_entry]
-            if row == 0:
+    for line in range(table.shape[0] // WORDS_PER_LINE):
+        for entry in range(ENTRIES):
+            link = halves[line * 16 + 10 + entry]
+            if link == 0:
                 break
-            word = table[old_line * WORDS_PER_LINE + old_entry]
-            line = hash_word(word) >> shift
-            while n_used[line] == ENTRIES:
-                larger_halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
-                line = (line + np.uint64(1)) & last_line
-            entry = np.uint64(n_used[line])
-            larger[line * np.uint64(WORDS_PER_LINE) + entry] = word
-            larger_halves[line * np.uint64(16) + _FIRST_ROW + entry] = row
-            n_used[line] += 1
+            place(table[line * WORDS_PER_LINE + entry], link, larger, n_used, shift)
+
+
+@kernel(types.void(ro(u64), ro(i32), rw(u64), rw(u8)))
+def enter_links(words: Words, links: Rows, table: Words, n_used: npt.NDArray[np.uint8]) -> None:
+    """Enter different words with their links into a zeroed table; `n_used` as for `rehash`."""
+    shift = home_shift(n_used.shape[0])
+    for j in range(words.shape[0]):
+        place(words[j], np.uint32(links[j]), table, n_used, shift)
 
 
 @kernel(types.int64(ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32), rw(i32)))

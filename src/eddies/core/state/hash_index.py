@@ -5,6 +5,9 @@ stored. So a relation nobody probes is never indexed. The table is sized by keys
 rows enter a chunk at a time, and the share of different keys among the chunks seen says how large the
 table must be for all of them. NULL keys are never entered: NULL joins nothing.
 
+The table is one of two kinds. Keys that fill most of their range have a slot each (`slot_table`), all
+others are hashed (`line_table`). Which it is may change when rows are entered; a probe does not see it.
+
 A filter against misses (`miss_filter`) is made by `catch_up` as well, when probes have found that it
 would pay: a probe is timed, and what is made once must not look like the price of every probe.
 """
@@ -17,28 +20,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.lines import (
-    ENTRIES,
-    WORDS_PER_LINE,
-    expand,
-    insert,
-    probe,
-    rehash,
-    rows_of,
-    skip_newer,
-)
+from eddies.core.kernels.lines import expand, rows_of, skip_newer
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import FixedColumn, Ids, Words
 from eddies.core.state.heavy_keys import SAMPLED_ROWS, HeavyKeys, find_heavy_keys
-from eddies.core.state.keys import key_words
+from eddies.core.state.keys import is_exact, key_words
+from eddies.core.state.line_table import LineTable, lines_for
 from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
+from eddies.core.state.slot_table import Range, SlotTable, range_of
 
 __all__ = ["HashIndex", "PendingChains"]
 
-_MAX_LOAD = 0.5  # probes lose 15 % at 0.55 and half at 0.7
-_FEWEST_LINES = 16
 _INSERT_ROWS = 65_536
 _SAMPLE_ROWS = 8_192  # rows that enter first, to see how many different keys there are
 _ALMOST_UNIQUE = 0.99  # share of different keys above which all rows are believed to have their own
@@ -53,14 +47,6 @@ class PendingChains:
     links: Ids
 
 
-def _lines_for(n_keys: int, at_least: int) -> int:
-    """Lines of a table for `n_keys` keys; sizes double."""
-    n_lines = at_least
-    while n_keys > n_lines * ENTRIES * _MAX_LOAD:
-        n_lines *= 2
-    return n_lines
-
-
 class HashIndex:
     """Rows of `store` by the key in `columns`; `rows_with` restricts it to rows with that flag set.
 
@@ -73,7 +59,8 @@ class HashIndex:
         self._store = store
         self.columns = tuple(columns)
         self._flag = rows_with
-        self._table = SHELF.take_zeros(_FEWEST_LINES * WORDS_PER_LINE)
+        self._table: LineTable | SlotTable = LineTable()
+        self._range: Range | None = None  # of the words entered, where slots are possible
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._chain_memory: npt.NDArray[np.uint64] | None = None
         self._filter = MissFilter()
@@ -85,7 +72,7 @@ class HashIndex:
 
     @property
     def n_bytes(self) -> int:
-        return self._table.nbytes + self._chain.nbytes + self._filter.n_bytes
+        return self._table.n_bytes + self._chain.nbytes + self._filter.n_bytes
 
     @property
     def n_keys(self) -> int:
@@ -102,40 +89,83 @@ class HashIndex:
         wanted is made, too, which counts with all keys.
         """
         n_filtered = 0
+        table = self._table
         if self._wants_filter:
-            if (
-                not self._filter.n_bytes
-            ):  # else another thread, which asked at the same time, made it
-                self._filter.make(self.n_keys, self._table, self._words_at_hand())
+            # Unless another thread, which asked at the same time, made it.
+            if not self._filter.n_bytes and isinstance(table, LineTable):
+                self._filter.make(self.n_keys, table.words, self._words_at_hand())
                 n_filtered = self.n_keys
             self._wants_filter = False
         first, last = self.n_rows, self._store.n_rows
         if first == last:
             return n_filtered
-        assert self._table.shape[0], "an index that was released is not used again"
+        assert self._table.n_bytes, "an index that was released is not used again"
         self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
-        columns = [self._store.column(name) for name in self.columns]
+        self._see_range(first, last)
+        if isinstance(self._table, SlotTable):
+            self._fit_slots(self._table, last - first)
         is_sampled = first == 0 and last > _INSERT_ROWS
         stop = first
         while stop < last:
             n_rows = _SAMPLE_ROWS if is_sampled and stop == 0 else _INSERT_ROWS
             start, stop = stop, min(stop + n_rows, last)
-            self._make_table_room(start, stop, last)
-            words, valid = key_words([(column, None) for column in columns], start, stop)
+            if isinstance(self._table, LineTable):
+                self._make_table_room(self._table, start, stop, last)
+            table = self._table
+            words, keep = self._entered_words(start, stop)
             rows = np.arange(start, stop, dtype=np.int32)
-            if self._flag is not None:
-                chosen = self._store.column(self._flag).words(None, start, stop) != 0
-                valid = chosen if valid is None else chosen & (valid != 0)
-            if valid is not None:
-                keep = valid.astype(np.bool_)
+            if keep is not None:
                 words, rows = words[keep], rows[keep]
             if rows.shape[0]:
-                self.n_duplicates += insert(words, rows, self._table, self._chain, scratch.homes)
+                self.n_duplicates += table.insert(words, rows, self._chain, scratch)
                 self.n_entered += rows.shape[0]
-                self._filter.entered(words, self._table, self.n_keys)
+                if isinstance(table, LineTable):
+                    self._filter.entered(words, table.words, self.n_keys)
         self.n_rows = last
         return n_filtered + last - first
+
+    def _entered_words(self, start: int, stop: int) -> tuple[Words, npt.NDArray[np.bool_] | None]:
+        """The words of some rows, and which of them are entered (None: all)."""
+        columns = [self._store.column(name) for name in self.columns]
+        words, valid = key_words([(column, None) for column in columns], start, stop)
+        if self._flag is not None:
+            chosen = self._store.column(self._flag).words(None, start, stop) != 0
+            valid = chosen if valid is None else chosen & (valid != 0)
+        return words, None if valid is None else valid.astype(np.bool_)
+
+    def _see_range(self, first: int, last: int) -> None:
+        """Learn the range of the words of rows that come, as long as it may be one for slots."""
+        if self._range is not None and not self._range.may_be_dense:
+            return
+        if not is_exact([self._store.column(name) for name in self.columns]):
+            return  # hashes lie anywhere
+        for start in range(first, last, _INSERT_ROWS):
+            words, keep = self._entered_words(start, min(start + _INSERT_ROWS, last))
+            part = range_of(words if keep is None else words[keep])
+            if part is not None:
+                self._range = part | self._range
+
+    def _fit_slots(self, table: SlotTable, n_coming: int) -> None:
+        """Let slots contain the words that come, or go over to lines if they lie too far apart."""
+        assert self._range is not None
+        if table.range.contains(self._range):
+            return
+        n_likely = self.n_keys + n_coming * self.n_keys // max(1, self.n_entered)
+        if self._range.is_dense(n_likely):
+            self._table = table.widened(self._range)
+            return
+        self._table = LineTable(lines_for(n_likely))
+        self._table.enter(*table.entries())
+        table.release()
+
+    def _turn_to_slots(self, table: LineTable) -> None:
+        assert self._range is not None
+        self._table = SlotTable(self._range)
+        self._table.take_over(table)
+        self._filter = MissFilter()  # which is about lines
+        self._wants_filter = False
+        table.release()
 
     def _make_chain_room(self, n_rows: int) -> None:
         if n_rows > self._chain.shape[0]:
@@ -146,32 +176,32 @@ class HashIndex:
             self._give_back_chain()
             self._chain, self._chain_memory = chain, lent
 
-    def _make_table_room(self, seen: int, stop: int, last: int) -> None:
+    def _make_table_room(self, table: LineTable, seen: int, stop: int, last: int) -> None:
         """Make room for the rows `seen:stop`; if the table must grow, for the keys that the rows up
-        to `last` are likely to bring. With nothing seen yet, a few rows find out.
+        to `last` are likely to bring, or by turning to slots. With nothing seen yet, a few rows find
+        out.
         """
-        n_lines = self._table.shape[0] // WORDS_PER_LINE
-        needed = _lines_for(self.n_keys + stop - seen, n_lines)
+        n_lines = table.n_lines
+        needed = lines_for(self.n_keys + stop - seen, n_lines)
         if needed == n_lines:
             return
         share_new = self.n_keys / seen if seen else 1.0
+        n_likely = int(self.n_keys + share_new * (last - seen))
+        if (seen or stop == last) and self._range is not None and self._range.is_dense(n_likely):
+            self._turn_to_slots(table)
+            return
         if seen:
-            likely = _lines_for(int(self.n_keys + share_new * (last - seen)), needed)
+            likely = lines_for(n_likely, needed)
             needed = likely if share_new > _ALMOST_UNIQUE else min(likely, _MOST_GROWTH * needed)
         if seen or stop == last:
             # If many more rows are to come, skip a size, for every size is a copy of all entries.
-            foreseen = _lines_for(int(self._store.expected_rows * share_new), needed)
+            foreseen = lines_for(int(self._store.expected_rows * share_new), needed)
             needed = min(foreseen, 2 * needed)
-        larger = SHELF.take_zeros(needed * WORDS_PER_LINE)
-        if self.n_entered:
-            rehash(self._table, larger, np.zeros(needed, dtype=np.uint8))
-        SHELF.put(self._table)
-        self._table = larger
+        table.grow(needed)
 
     def release(self) -> None:
         """Give the table's memory back; the index must not be used afterwards."""
-        SHELF.put(self._table)
-        self._table = self._table[:0]
+        self._table.release()
         self._give_back_chain()
 
     def _give_back_chain(self) -> None:
@@ -187,26 +217,35 @@ class HashIndex:
         goes on with those. The words of NULL keys must not be among `words`.
         """
         scratch.reserve(words.shape[0])
-        worth_a_look = self._filter.passing(words, scratch)
-        looked_up = words if worth_a_look is None else worth_a_look[0]
-        positions, links = scratch.positions, scratch.rows
-        found = probe(looked_up, self._table, scratch.homes, scratch.leftovers, positions, links)
-        if worth_a_look is not None:
-            positions[:found] = worth_a_look[1][positions[:found]]
-        n_growing = self.n_rows if self.n_rows < self._store.expected_rows else 0
-        if self._filter.saw(words.shape[0], found, self._table, n_growing):
-            self._wants_filter = True
+        table = self._table
+        if isinstance(table, LineTable):
+            found = self._probe_lines(table, words, scratch)
+        else:
+            found = table.probe(words, scratch)
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)
 
+    def _probe_lines(self, table: LineTable, words: Words, scratch: Scratch) -> int:
+        """What a table of lines has of `words`, with a filter before it where that pays."""
+        worth_a_look = self._filter.passing(words, scratch)
+        if worth_a_look is None:
+            found = table.probe(words, scratch)
+        else:
+            found = table.probe(worth_a_look[0], scratch)
+            positions = scratch.positions
+            positions[:found] = worth_a_look[1][positions[:found]]
+        n_growing = self.n_rows if self.n_rows < self._store.expected_rows else 0
+        if self._filter.saw(words.shape[0], found, table.words, n_growing):
+            self._wants_filter = True
+        return found
+
     def has(self, words: Words, scratch: Scratch) -> npt.NDArray[np.bool_]:
         """Which words have a row here. Words that are hashes may be said to have one that differs."""
         scratch.reserve(words.shape[0])
-        positions = scratch.positions
-        found = probe(words, self._table, scratch.homes, scratch.leftovers, positions, scratch.rows)
+        found = self._table.probe(words, scratch)
         answer = np.zeros(words.shape[0], dtype=np.bool_)
-        answer[positions[:found]] = True
+        answer[scratch.positions[:found]] = True
         return answer
 
     def heavy_keys(self) -> HeavyKeys:
