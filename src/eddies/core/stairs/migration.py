@@ -43,10 +43,12 @@ _NOTHING: Forms = frozenset()
 class MigrationPolicy(Protocol):
     """Decides what STAIRs should hold. Must give nested or disjoint forms.
 
-    It is asked again when the rows seen have grown by the factor `growth`.
+    It is asked again when the rows seen have grown by the factor `growth`, and the rows that came since
+    cost about `stride` tuples: to ask costs something, too.
     """
 
     growth: float
+    stride: float
     on_demand: bool  # whether forms are made row by row when they are needed, or all at once
 
     def decide(self, outlook: Outlook) -> Forms: ...
@@ -56,6 +58,7 @@ class Never:
     """Nothing but rows is kept: SteMs."""
 
     growth = 1.5
+    stride = 0.0
     on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
@@ -69,6 +72,7 @@ class Greedy:
     """
 
     growth = 1.02
+    stride = 0.0
     on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
@@ -92,6 +96,7 @@ class CostAware:
     MARGIN = 0.01
     CAUTION = 0.5
     growth = 1.15
+    stride = 50_000.0
     on_demand = True
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """What to keep and where to go, by estimated cost.
 
 *Forms.* What a STAIR holds is described by its *form*: the set of sources its tuples span. The smallest
-form is its own source, the view of a SteM, which costs nothing. A larger form is an intermediate result
+form is its own source, the view of a SteM, which costs an entry of an index for each row if anybody
+probes it, and nothing if nobody does. A larger form is an intermediate result
 that is kept up to date and reused by everyone who probes it. The forms of a binary join tree (each
 inner node is kept in the STAIR at the join above it) are a static plan; no forms at all are SteMs; a
 part of the forms of a tree is what selective caching leaves.
@@ -244,6 +245,16 @@ class Routing:
         """The join to go to."""
         self.cost(mask)
         return self._join[mask]
+
+    def views(self, mask: int) -> Iterator[tuple[int, int]]:
+        """The STAIRs, by source and join, that hold rows only and are probed on the way from `mask`."""
+        while mask != self._planner.all_sources:
+            edge = self._planner.tree.edges[self.join(mask)]
+            outside = edge.right if mask >> edge.left & 1 else edge.left
+            held = self._held.get((outside, edge.number))
+            if held is None:
+                yield outside, edge.number
+            mask |= held or 1 << outside
 
 
 def moments(

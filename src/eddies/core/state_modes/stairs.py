@@ -178,7 +178,6 @@ class StairsMode(JoinsMode):
 
     def _outlook(self) -> Outlook:
         """Estimates of this moment."""
-        self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
         self.n_looks += 1
         statistics = self.statistics
         statistics.refresh()
@@ -187,9 +186,24 @@ class StairsMode(JoinsMode):
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
         now = World(rows, statistics.selectivity, self.tree)
         certain = sum(1 << source for source in range(len(rows)) if statistics.is_certain(source))
-        return Outlook(
-            self._planner, now, to_come, statistics.selectivity, self._held, self._closed, certain
+        behind = {(s.source, s.edge.number): s.n_behind for s in self.stairs.all_stairs()}
+        outlook = Outlook(
+            self._planner,
+            now,
+            to_come,
+            statistics.selectivity,
+            self._held,
+            self._closed,
+            certain,
+            behind,
         )
+        self._wait(outlook.rows_worth(self.migration_policy.stride))
+        return outlook
+
+    def _wait(self, n_rows: float = 0.0) -> None:
+        """Do not look again before so many rows have come."""
+        seen = self._n_seen()
+        self._next_look = int(max(seen * self.migration_policy.growth, seen + n_rows)) + 1
 
     def would_pay(self) -> bool:
         """Whether rows that are kept as SteMs so far should go on as STAIRs.
@@ -205,7 +219,7 @@ class StairsMode(JoinsMode):
         if not self._has_begun():
             return False
         if not self._is_probed_by_any():
-            self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
+            self._wait()
             return False
         return bool(self.migration_policy.decide(self._outlook()))
 
