@@ -40,12 +40,13 @@ from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
+from eddies.core.stairs.apart import keep_apart
+from eddies.core.stairs.lookup import Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
-from eddies.core.stairs.tuples import History, Match, Tuples, distinct
-from eddies.core.state.columns import Column
-from eddies.core.state.hash_index import HashIndex, PendingChains
-from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
+from eddies.core.stairs.tuples import History, Match, Tuples
+from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.keys import KeySide, key_words
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -53,9 +54,6 @@ _NEARLY_ALL = 0.9  # of the rows of a view: when so many are expanded, the other
 _INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
 
 __all__ = ["History", "Match", "Stair", "Tuples"]
-
-
-Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
 class Expander(Protocol):
@@ -118,7 +116,7 @@ class Stair:
         pool, rows = self._append(tuples)
         if self._history.is_rewritten and self._history.enforces and len(self.pools) > 1:
             lacking = [p for p in self.pools.values() if not p.signature.sources >> driver & 1]
-            self._enforce(pool, rows, lacking, scratch)
+            self._keep_apart(pool, rows, lacking, scratch)
 
     def put(self, tuples: Tuples, scratch: Scratch) -> None:
         """Store tuples that come from other STAIRs: any of them may be covered already."""
@@ -128,7 +126,7 @@ class Stair:
         if self.form or not self._has_room(tuples):
             return
         pool, rows = self._append(tuples)
-        self._enforce(pool, rows, list(self.pools.values()), scratch)
+        self._keep_apart(pool, rows, list(self.pools.values()), scratch)
 
     def probe(self, side: KeySide, scratch: Scratch) -> tuple[Match | None, Iterator[Match] | None]:
         """Stored tuples with the keys of `side`: the first piece, and the others if there may be any.
@@ -153,7 +151,7 @@ class Stair:
     ) -> tuple[Match | None, Iterator[Match] | None]:
         limit, source = self._history.routed[self.source], self.source
         columns = [self._store.column(name) for name in view.columns]
-        found, rest = _first_found(view, words, limit, side, chosen, columns, scratch)
+        found, rest = first_found(view, words, limit, side, chosen, columns, scratch)
         base = Signature(1 << source)
         first = None if found is None else Match(found[0], Tuples(base, {source: found[1]}))
         if rest is None:
@@ -164,7 +162,7 @@ class Stair:
         self, pool: Pool, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
     ) -> tuple[Match | None, Iterator[Match] | None]:
         columns = [pool.store.column(name) for name in pool.index.columns]
-        found, rest = _first_found(pool.index, words, pool.n_rows, side, chosen, columns, scratch)
+        found, rest = first_found(pool.index, words, pool.n_rows, side, chosen, columns, scratch)
         first = None if found is None else self._alive(pool, *found)
         if rest is None:
             return first, None
@@ -323,7 +321,7 @@ class Stair:
         marks = self._marks()
         words, at = np.unique(words, return_index=True)  # so that each row is met once
         asking = (at if chosen is None else chosen[at]).astype(np.int32)
-        first, rest = _first_found(view, words, limit, side, asking, columns, scratch)
+        first, rest = first_found(view, words, limit, side, asking, columns, scratch)
         pairs = [*([] if first is None else [first]), *(rest or ())]
         met = [rows[~marks[rows]] for _, rows in pairs]
         bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
@@ -463,58 +461,21 @@ class Stair:
         self.n_inserted += tuples.n_rows
         return pool, pool.append(tuples.ids, keys, tuples.n_rows)
 
+    def _keep_apart(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
+        """Invariant B for the tuples `rows` of `pool`, which were just appended."""
+        keep_apart(
+            self.pools,
+            lambda tuples: self._append(tuples)[0],
+            pool,
+            self._tuples(pool, rows),
+            others,
+            scratch,
+        )
+        self._drop_empty()
+
     def _drop_empty(self) -> None:
         for signature in [s for s, pool in self.pools.items() if pool.n_live == 0]:
             self.pools.pop(signature).release()
-
-    def _enforce(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
-        """Invariant B for the tuples `rows` of `pool` against `others`, to a fixpoint."""
-        waiting: list[tuple[Pool, Tuples, Sequence[Pool]]]
-        waiting = [(pool, self._tuples(pool, rows), others)]
-        while waiting:
-            pool, tuples, others = waiting.pop()
-            for other in others:
-                if other.n_live == 0 or pool.n_live == 0:
-                    continue
-                common = self._common(pool, tuples, other, scratch)
-                if common is not None:
-                    kept, _ = self._append(common)
-                    everyone = list(self.pools.values())
-                    waiting.append((kept, common, everyone))
-        self._drop_empty()
-
-    def _common(self, pool: Pool, tuples: Tuples, other: Pool, scratch: Scratch) -> Tuples | None:
-        """Remove violations between `tuples`, which are in `pool`, and `other`.
-
-        Returns the common parts that must be stored instead, unless one of the two sides is just that.
-        """
-        mask = pool.signature.sources & other.signature.sources
-        positions, theirs = other.agreeing(tuples.ids, mask, scratch)
-        if pool is other:
-            self._collapse(pool, positions, theirs)
-            return None
-        if theirs.shape[0] == 0:
-            return None
-        # Rows of `pool` move when it is written anew: look up where the tuples are now.
-        own = tuples.picked(np.unique(positions))
-        if mask == pool.signature.sources:
-            other.kill(np.unique(theirs))
-            return None
-        _, mine = pool.agreeing(own.ids, pool.signature.sources, scratch)
-        pool.kill(np.unique(mine))
-        if mask == other.signature.sources:
-            return None
-        other.kill(np.unique(theirs))
-        done = pool.signature.done & other.signature.done
-        return distinct(Signature(mask, done), own)
-
-    def _collapse(self, pool: Pool, positions: Ids, rows: Ids) -> None:
-        """Of equal tuples keep the oldest."""
-        if rows.shape[0] == 0:
-            return
-        oldest = np.full(int(positions.max()) + 1, np.iinfo(np.int32).max, dtype=np.int32)
-        np.minimum.at(oldest, positions, rows)
-        pool.kill(np.unique(rows[rows > oldest[positions]]))
 
     @property
     def n_live(self) -> int:
@@ -541,51 +502,3 @@ class Stair:
         self._leave_view()
         self._expander = None
         self.form = self.building = 0
-
-
-Pairs = tuple[Ids, Ids]
-"""Positions of probing tuples, and the rows of an index they meet."""
-
-
-def _first_found(
-    index: HashIndex,
-    words: Words,
-    limit: int,
-    side: KeySide,
-    chosen: Ids | None,
-    stored: Sequence[Column],
-    scratch: Scratch,
-) -> tuple[Pairs | None, Iterator[Pairs] | None]:
-    """The first pairs, and the others if they did not all fit into the scratch."""
-    found, pending = index.probe(words, limit, scratch)
-    first = _pairs(found, side, chosen, stored, scratch)
-    if pending is None:
-        return first, None
-    return first, _next_found(index, pending, side, chosen, stored, scratch)
-
-
-def _next_found(
-    index: HashIndex,
-    pending: PendingChains | None,
-    side: KeySide,
-    chosen: Ids | None,
-    stored: Sequence[Column],
-    scratch: Scratch,
-) -> Iterator[Pairs]:
-    while pending is not None:
-        found, pending = index.resume(pending, scratch)
-        pairs = _pairs(found, side, chosen, stored, scratch)
-        if pairs is not None:
-            yield pairs
-
-
-def _pairs(
-    found: int, side: KeySide, chosen: Ids | None, stored: Sequence[Column], scratch: Scratch
-) -> Pairs | None:
-    """The first `found` pairs of the scratch whose keys really are equal."""
-    positions, rows = scratch.positions, scratch.rows
-    if chosen is not None:
-        positions[:found] = chosen[positions[:found]]
-    if found and not is_exact(stored):
-        found = verify_keys(positions, rows, found, side, stored)
-    return (positions[:found].copy(), rows[:found].copy()) if found else None
