@@ -274,6 +274,36 @@ def test_a_view_that_nobody_probes_needs_no_index():
     assert cost(joined, {(0, 0): 70}) == 200 + 100
 
 
+def test_a_form_without_room_must_promise_more_next_time():
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST")
+    mode = eddy.mode
+    assert isinstance(mode, StairsMode)
+    (form,) = mode._held
+    assert mode.migration_policy._dropped == {}
+    stairs_of(eddy).history.allowance = 0
+    eddy.push("S", batches(data["S"], 500)[0])  # finds no room: the STAIR becomes a view
+    drained(eddy)
+    assert not mode._held
+    assert mode.migration_policy._dropped == {form.mask: 1}
+
+
+def test_rows_that_are_the_last_are_routed_by_samples():
+    """T comes in one batch and has ended by the time it is routed: nothing is worth keeping any more,
+    but R, which S rows match ten times, should still be met last.
+    """
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RS", rows=4000)
+    for name in "RS":
+        eddy.end(name)
+    eddy.push("T", batches(data["T"], 4000)[0])
+    finished(eddy, "T")
+    assert isinstance(eddy.mode, StairsMode)
+    assert eddy.mode.n_looks == 1
+
+
 def test_looks_are_apart_by_the_work_they_look_at():
     """A policy with a long stride is asked less often, whatever the growth."""
     data, n_looks = tables(), []

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import exp
+from typing import NamedTuple
 
 from eddies.core.stairs.plan import Form, Forms, Planner, Routing, World, moments
 
@@ -41,6 +42,13 @@ class Stretch:
     n_rows: Sequence[float]
 
 
+class _Offer(NamedTuple):
+    """What a form that is not held would cost for each end, made at once if that is cheap."""
+
+    is_cheap: bool
+    prices: list[float]
+
+
 @dataclass(frozen=True)
 class Outlook:
     """What a migration policy sees.
@@ -57,7 +65,9 @@ class Outlook:
     ended: int  # sources that are complete, as a mask
     certain: int = 0
     behind: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    handled: float = 0.0  # tuples, so far
     _known: dict[Forms, list[float]] = field(default_factory=dict, init=False, compare=False)
+    _offers: dict[Form, _Offer] = field(default_factory=dict, init=False, compare=False)
 
     def moments(self) -> list[World]:
         """The world at a few moments of what is foreseen."""
@@ -67,7 +77,7 @@ class Outlook:
         """Tuples handled for the rows foreseen, if STAIRs have these forms."""
         return sum(self._cost_at(forms, world, self.to_come) for world in worlds) / len(worlds)
 
-    @property
+    @cached_property
     def is_certain(self) -> bool:
         """Whether it is known how many rows will come."""
         return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
@@ -128,9 +138,11 @@ class Outlook:
 
     @cached_property
     def spent(self) -> float:
-        """About how many tuples have been handled so far: all rows arrived, and were indexed and joined
-        as SteMs would.
+        """Tuples handled so far; if nobody counted them, about as many as SteMs would have: all rows
+        arrived, and were indexed and joined.
         """
+        if self.handled:
+            return self.handled
         rows = self.now.rows
         nothing: Forms = frozenset()
         worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
@@ -141,16 +153,22 @@ class Outlook:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
         or if it is known that nothing is gained by waiting.
         """
-        at_once = self.planner.build_cost(form, self.now)
-        if self.is_certain:
-            return at_once <= self._prices_on_demand(form)[0]
-        return at_once <= STAKE * self.spent
+        return self._offer(form).is_cheap
 
     def prices(self, form: Form) -> list[float]:
         """Tuples handled for each end to make `form`, at once or on demand."""
-        if self.is_cheap(form):
-            return [self.planner.build_cost(form, self.now)] * (1 if self.is_certain else len(ENDS))
-        return self._prices_on_demand(form)
+        return self._offer(form).prices
+
+    def _offer(self, form: Form) -> _Offer:
+        known = self._offers.get(form)
+        if known is None:
+            at_once = self.planner.build_cost(form, self.now)
+            on_demand = self._prices_on_demand(form)
+            most = on_demand[0] if self.is_certain else STAKE * self.spent
+            is_cheap = at_once <= most
+            prices = [at_once] * len(on_demand) if is_cheap else on_demand
+            known = self._offers[form] = _Offer(is_cheap, prices)
+        return known
 
     def _prices_on_demand(self, form: Form) -> list[float]:
         """Tuples handled to expand the rows that will be asked for, and to find out which they are.

@@ -79,6 +79,7 @@ class Planner:
         self.is_able = len(self._sets) <= MOST_SETS and n_sources > 2
         self._splits = {m: list(self._split(m)) for m in self._sets} if self.is_able else {}
         self._borders: dict[int, list[tuple[int, int, int]]] = {}
+        self._beyond: dict[tuple[int, int], int] = {}  # by join and source
 
     def _connected_sets(self) -> list[int]:
         """Connected sets of sources, small ones first; a few too many if there are too many."""
@@ -124,11 +125,19 @@ class Planner:
 
     def beyond(self, form: Form) -> int:
         """The sources on the other side of the join where `form` is held."""
-        mask = 1 << self.tree.edges[form.join].other(form.source)
+        known = self._beyond.get((form.join, form.source))
+        if known is None:
+            known = self._beyond[form.join, form.source] = self._reached(
+                1 << self.tree.edges[form.join].other(form.source), form.join
+            )
+        return known
+
+    def _reached(self, mask: int, without: int) -> int:
+        """All sources that are joined with those in `mask`, except by the join `without`."""
         while True:
             grown = mask
             for number, ends in enumerate(self._ends):
-                if number != form.join and ends & grown:
+                if number != without and ends & grown:
                     grown |= ends
             if grown == mask:
                 return mask

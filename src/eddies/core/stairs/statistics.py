@@ -13,6 +13,7 @@ depends on when it arrives (section 5.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +100,8 @@ class Statistics:
     def rows_to_come(self, source: int) -> float:
         """How many more are expected: what the host said; else it goes on as it arrived of late (or at
         half of its average rate, if it stalls) for as many rows of all sources as have come so far; but
-        no more than have come of it, or of a source on average.
+        no more than have come of it, or for one that has just begun, halfway (as orders of magnitude
+        go) to what has come of a source on average.
         """
         store = self._stores[source]
         if self.ended[self._graph.roles[source].relation]:
@@ -113,7 +115,8 @@ class Statistics:
         seen = self.n_seen
         average = n_rows / max(1, seen - self._began_at[source], n_rows)
         by_rate = FORESEEN * seen * max(self._rate[source], 0.5 * average)
-        return max(1.0, min(by_rate, max(MOST * n_rows, seen / len(self._stores))))
+        like_others = sqrt(n_rows * seen / len(self._stores))
+        return max(1.0, min(by_rate, max(MOST * n_rows, like_others)))
 
     def is_certain(self, source: int) -> bool:
         """Whether `rows_to_come` is known, not only expected."""

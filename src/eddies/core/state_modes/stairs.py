@@ -134,6 +134,9 @@ class StairsMode(JoinsMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         batch = super().drive(relation, block)
         self.at_safe_point()  # nothing is in flight yet, and these rows can be sampled now or never
+        if self._routing is None and self._planner.is_able and self._has_begun():
+            # They are the last, and nobody has looked yet: nothing pays any more, but order matters.
+            self._route_by(self._planner.routing(self._held, self._outlook().moments()[0]))
         return batch
 
     # What is held
@@ -196,9 +199,18 @@ class StairsMode(JoinsMode):
             self._closed,
             certain,
             behind,
+            self._n_handled(),
         )
         self._wait(outlook.rows_worth(self.migration_policy.stride))
         return outlook
+
+    def _n_handled(self) -> float:
+        """Tuples handled so far: arrived, stored, probing, found; 0 while others route them."""
+        if not self._tables:
+            return 0.0
+        routes = [route for table in self._tables for route in table.routes()]
+        routed = sum(sum(route.n_in) + sum(route.n_out) for route in routes)
+        return float(self._n_seen() + routed + self.stairs.n_stored + self.stairs.n_handled)
 
     def _wait(self, n_rows: float = 0.0) -> None:
         """Do not look again before so many rows have come."""
@@ -263,7 +275,7 @@ class StairsMode(JoinsMode):
         assert migration is not None
         if not migration.stage(self._scratch):
             return
-        self._held = self._really_held(migration.held)
+        self._held = self._really_held(migration.target)
         self._migration = None
         self.n_migrations += 1
         if self._events is not None:
@@ -398,6 +410,9 @@ class StairsMode(JoinsMode):
             self._held = self._really_held(self._held)
 
     def _really_held(self, forms: Forms) -> Forms:
-        """Those of `forms` that found room."""
-        stairs = self.stairs
-        return frozenset(f for f in forms if stairs.stair(f.source, f.join).form == f.mask)
+        """Those of `forms` that found room; the policy hears of the others that somebody would need."""
+        by_form = {form: self.stairs.stair(form.source, form.join) for form in forms}
+        self.migration_policy.gave_up(
+            frozenset(f for f, stair in by_form.items() if stair.is_open and stair.form != f.mask)
+        )
+        return frozenset(form for form, stair in by_form.items() if stair.form == form.mask)
