@@ -27,6 +27,7 @@ class Fickle:
 
     rng = random.Random(0)
     growth = 1.0
+    stride = 0.0
     on_demand = True
 
     def decide(self, outlook):
@@ -35,12 +36,16 @@ class Fickle:
         forms = outlook.planner.best_tree(weight)
         return frozenset(form for form in forms if rng.random() < 0.7)
 
+    def gave_up(self, forms):
+        pass
+
 
 @pytest.fixture
 def restless(monkeypatch):
     """Looks at every safe point, and moves three rows a stage or makes forms on demand."""
     for policy in (migration.CostAware, migration.Greedy):
         monkeypatch.setattr(policy, "growth", 1.0)
+        monkeypatch.setattr(policy, "stride", 0.0)
     monkeypatch.setattr(migration.Migration.stage, "__defaults__", (3,))
     monkeypatch.setitem(migration.MIGRATIONS, "never", Fickle)
     monkeypatch.setattr(outlook.Outlook, "is_cheap", lambda *_: Fickle.rng.random() < 0.5)

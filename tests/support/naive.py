@@ -23,6 +23,7 @@ __all__ = [
     "home_line",
     "is_same_text",
     "mix_word",
+    "n_equal_pairs",
     "offsets_of",
     "text_word",
     "totals_of",
@@ -38,6 +39,10 @@ def gather(values: Sequence[object], ids: Sequence[int]) -> list[object]:
 
 def compact(keep: Sequence[bool], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [pair for pair, kept in zip(pairs, keep, strict=True) if kept]
+
+
+def n_equal_pairs(few: Sequence[int], many: Sequence[int]) -> int:
+    return sum(a == b for a in few for b in many)
 
 
 def offsets_of(lengths: Sequence[int]) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from eddies.core.kernels import gather as kernels
 from eddies.core.kernels.bloom import add_table, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
+from eddies.core.kernels.sampling import n_equal_pairs
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
@@ -55,6 +56,16 @@ def test_compact(keep: list[bool]) -> None:
     expected = naive.compact(keep, list(zip(positions.tolist(), rows.tolist(), strict=True)))
     kept = kernels.compact(np.array(keep, np.bool_), positions, rows, len(keep))
     assert list(zip(positions[:kept].tolist(), rows[:kept].tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("n_few", [0, 1, 2, 3, 17, 64])
+@pytest.mark.parametrize("n_keys", [1, 5, 1000])
+def test_equal_pairs(n_few: int, n_keys: int) -> None:
+    rng = random.Random(n_few)
+    keys = [rng.choice((0, 1, 2**64 - 1, rng.getrandbits(64))) for _ in range(n_keys)]
+    few, many = ([rng.choice(keys) for _ in range(n)] for n in (n_few, 70))
+    found = n_equal_pairs(np.array(few, np.uint64), np.array(many, np.uint64))
+    assert found == naive.n_equal_pairs(few, many)
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5]])

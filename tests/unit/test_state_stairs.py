@@ -11,6 +11,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
 from eddies.core.options import Options
 from eddies.core.stairs.expansion import Expansion
+from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Form, Planner, World
 from eddies.core.stairs.regions import Leaf, Split, choices, learn
 from eddies.core.stairs.statistics import matches
@@ -246,6 +247,72 @@ def test_forms_of_the_best_tree():
     held = planner.routing(frozenset({Form(1, 0, S | T)}), world)
     assert held.cost(R) < rows_only.cost(R)
     assert held.join(S | T) == 0  # where the form is held
+
+
+def test_a_view_that_nobody_probes_needs_no_index():
+    """S is complete, R and T go on. Where S's STAIR holds R⋈S, rows of T find R rows there, and nobody
+    looks R up: to hold R⋈S saves an entry of an index for each R row.
+    """
+    tree = stairs_of(start(Options(state="joins"), tables(10))).tree
+    planner = Planner(tree, 3)
+    now = World([100.0, 100.0, 100.0], [0.0, 0.0], tree)
+    rows_only, joined = frozenset(), frozenset([Form(1, 1, R | S)])
+    assert set(planner.routing(rows_only, now).views(T)) == {(1, 1), (0, 0)}
+    assert set(planner.routing(joined, now).views(T)) == set()
+
+    def cost(forms, behind):
+        to_come = [100.0, 0.0, 100.0]
+        outlook = Outlook(planner, now, to_come, [0.0, 0.0], rows_only, S, R | S | T, behind)
+        (found,) = outlook.costs(forms)
+        return found
+
+    # 200 rows probe S and match nothing; R and T are indexed for whom might have matched.
+    assert cost(rows_only, {}) == 200 + 200
+    assert cost(joined, {}) == 200 + 100
+    # Rows of R that came while nobody looked them up would have to be indexed, too.
+    assert cost(rows_only, {(0, 0): 70}) == 200 + 200 + 70
+    assert cost(joined, {(0, 0): 70}) == 200 + 100
+
+
+def test_a_form_without_room_must_promise_more_next_time():
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST")
+    mode = eddy.mode
+    assert isinstance(mode, StairsMode)
+    (form,) = mode._held
+    assert mode.migration_policy._dropped == {}
+    stairs_of(eddy).history.allowance = 0
+    eddy.push("S", batches(data["S"], 500)[0])  # finds no room: the STAIR becomes a view
+    drained(eddy)
+    assert not mode._held
+    assert mode.migration_policy._dropped == {form.mask: 1}
+
+
+def test_rows_that_are_the_last_are_routed_by_samples():
+    """T comes in one batch and has ended by the time it is routed: nothing is worth keeping any more,
+    but R, which S rows match ten times, should still be met last.
+    """
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RS", rows=4000)
+    for name in "RS":
+        eddy.end(name)
+    eddy.push("T", batches(data["T"], 4000)[0])
+    finished(eddy, "T")
+    assert isinstance(eddy.mode, StairsMode)
+    assert eddy.mode.n_looks == 1
+
+
+def test_looks_are_apart_by_the_work_they_look_at():
+    """A policy with a long stride is asked less often, whatever the growth."""
+    data, n_looks = tables(), []
+    for stride in (0.0, 20_000.0):
+        eddy = start(Options(state="stairs"), data)
+        eddy.mode.migration_policy.stride = stride
+        feed(eddy, data, "RST", rows=100)
+        n_looks.append(eddy.mode.n_looks)
+    assert n_looks[1] < n_looks[0] / 2
 
 
 def test_regions_are_told_by_the_value_that_separates_them():

@@ -15,6 +15,7 @@ A tuple is not stored if nobody can look for it any more: see `Stair.close`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from eddies.core.join_tree import JoinEdge, JoinTree
 from eddies.core.lineage import Signature, bits
 from eddies.core.module import Outcome
 from eddies.core.route import Route, RouteTable
-from eddies.core.stairs.stair import History, Stair, Tuples
+from eddies.core.stairs.stair import History, Match, Stair, Tuples
+from eddies.core.state.keys import KeySide
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -103,17 +105,16 @@ class JoinStep:
             if self._is_base:
                 join.note(own, tuples.ids[own])
             join.stairs[own].insert(tuples, origin.driver, scratch)
-        pieces = cross(
-            self._graph,
-            self._tree,
-            batch,
-            join.stairs[own],
-            join.dual(own),
-            self._table.route,
-            scratch,
-        )
-        first = next(pieces, None)
-        return (None, None) if first is None else (first, pieces)
+        own_stair, dual = join.stairs[own], join.dual(own)
+        match, more = dual.probe(_keys(batch, own_stair), scratch)
+        first = None if match is None else self._crossed(batch, match)
+        if more is None:
+            return first, None
+        crossed = (self._crossed(batch, match) for match in more)
+        return first, (piece for piece in crossed if piece is not None)
+
+    def _crossed(self, batch: RoutedBatch, match: Match) -> RoutedBatch | None:
+        return crossed(self._graph, self._tree, batch, match, self._table.route)
 
 
 def tuples_of(batch: RoutedBatch) -> Tuples:
@@ -136,25 +137,41 @@ def cross(
     route: Callable[[Signature], Route],
     scratch: Scratch,
 ) -> Iterator[RoutedBatch]:
-    """`batch` joined with the tuples in `dual`, in pieces of at least one row.
-
-    Predicates that a result of the two is the first to cover are checked on the way.
-    """
-    old = batch.route.signature
-    side = [(batch.origin.places[own.source].column(n), batch.ids[own.source]) for n in own.columns]
-    for match in dual.probe(side, scratch):
-        new = match.stored.signature
-        after = Signature(old.sources | new.sources, old.done | new.done)
-        joined = batch.picked(route(after), match.positions)
-        for source, ids in match.stored.ids.items():
-            joined.ids[source] = np.ascontiguousarray(ids)
-        for mask, predicate in tree.checks:
-            covered = mask & ~after.sources == 0
-            if covered and mask & ~old.sources and mask & ~new.sources:
-                kept = keep(predicate, joined.column, joined.n_rows, graph.functions)
-                if kept is not None:
-                    joined = joined.kept(joined.route, kept)
-                    if joined.n_rows == 0:
-                        break
-        if joined.n_rows:
+    """`batch` joined with the tuples in `dual`, in pieces of at least one row."""
+    first, more = dual.probe(_keys(batch, own), scratch)
+    for match in chain(() if first is None else (first,), more or ()):
+        joined = crossed(graph, tree, batch, match, route)
+        if joined is not None:
             yield joined
+
+
+def _keys(batch: RoutedBatch, own: Stair) -> KeySide:
+    """The columns by which `batch` looks for tuples on the other side of the join."""
+    place, ids = batch.origin.places[own.source], batch.ids[own.source]
+    return [(place.column(name), ids) for name in own.columns]
+
+
+def crossed(
+    graph: Graph,
+    tree: JoinTree,
+    batch: RoutedBatch,
+    match: Match,
+    route: Callable[[Signature], Route],
+) -> RoutedBatch | None:
+    """`batch` joined with the tuples it met. Predicates that a result of the two is the first to cover
+    are checked on the way; None if nothing passes.
+    """
+    old, new = batch.route.signature, match.stored.signature
+    after = Signature(old.sources | new.sources, old.done | new.done)
+    joined = batch.picked(route(after), match.positions)
+    for source, ids in match.stored.ids.items():
+        joined.ids[source] = np.ascontiguousarray(ids)
+    for mask, predicate in tree.checks:
+        covered = mask & ~after.sources == 0
+        if covered and mask & ~old.sources and mask & ~new.sources:
+            kept = keep(predicate, joined.column, joined.n_rows, graph.functions)
+            if kept is not None:
+                joined = joined.kept(joined.route, kept)
+                if joined.n_rows == 0:
+                    return None
+    return joined

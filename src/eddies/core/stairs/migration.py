@@ -43,23 +43,32 @@ _NOTHING: Forms = frozenset()
 class MigrationPolicy(Protocol):
     """Decides what STAIRs should hold. Must give nested or disjoint forms.
 
-    It is asked again when the rows seen have grown by the factor `growth`.
+    It is asked again when the rows seen have grown by the factor `growth`, and the rows that came since
+    cost about `stride` tuples: to ask costs something, too.
     """
 
     growth: float
+    stride: float
     on_demand: bool  # whether forms are made row by row when they are needed, or all at once
 
     def decide(self, outlook: Outlook) -> Forms: ...
+
+    def gave_up(self, forms: Forms) -> None:
+        """There was no room for `forms`."""
 
 
 class Never:
     """Nothing but rows is kept: SteMs."""
 
     growth = 1.5
+    stride = 0.0
     on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
         return _NOTHING
+
+    def gave_up(self, forms: Forms) -> None:
+        pass
 
 
 class Greedy:
@@ -69,11 +78,15 @@ class Greedy:
     """
 
     growth = 1.02
+    stride = 0.0
     on_demand = False
 
     def decide(self, outlook: Outlook) -> Forms:
         weight = {mask: outlook.now.size(mask) for mask in outlook.planner.sets()}
         return outlook.planner.best_tree(weight)
+
+    def gave_up(self, forms: Forms) -> None:
+        pass
 
 
 class CostAware:
@@ -83,8 +96,8 @@ class CostAware:
     building costs, every part of it, what is held now, every part of that, and nothing.
     Chooses: what is least dearer than the best would have been, on average over the ends.
     Hesitates: a move must gain `MARGIN` of all work; it must pay if the middle end comes true, and if
-    its forms are dear (made on demand) `CAUTION` of their price besides; a form that was dropped before
-    must promise twice its price, then four times, and so on.
+    its forms are dear (made on demand) `CAUTION` of their price besides; a form that was dropped
+    before, also for want of room, must promise twice its price, then four times, and so on.
     Worst case: estimates assume independent joins; where they mislead, it may hold a form that does not
     pay, at the cost of one stored tuple for each produced.
     """
@@ -92,6 +105,7 @@ class CostAware:
     MARGIN = 0.01
     CAUTION = 0.5
     growth = 1.15
+    stride = 50_000.0
     on_demand = True
 
     def __init__(self) -> None:
@@ -118,9 +132,12 @@ class CostAware:
         best = min(sound, key=lambda forms: (loss[forms], len(forms)))
         if loss[best] > loss[outlook.held] - self.MARGIN:
             return outlook.held
-        for form in outlook.held - best:
-            self._dropped[form.mask] = self._dropped.get(form.mask, 0) + 1
+        self.gave_up(outlook.held - best)
         return best
+
+    def gave_up(self, forms: Forms) -> None:
+        for form in forms:
+            self._dropped[form.mask] = self._dropped.get(form.mask, 0) + 1
 
     def _at_risk(self, outlook: Outlook, forms: Forms, end: int) -> float:
         """The price of forms that are too dear to be made at once."""

@@ -18,12 +18,14 @@ what was spent so far cannot lose more than a tenth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from math import exp
+from typing import NamedTuple
 
-from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
+from eddies.core.stairs.plan import Form, Forms, Planner, Routing, World, moments
 
 __all__ = ["Outlook", "Stretch"]
 
@@ -40,11 +42,19 @@ class Stretch:
     n_rows: Sequence[float]
 
 
+class _Offer(NamedTuple):
+    """What a form that is not held would cost for each end, made at once if that is cheap."""
+
+    is_cheap: bool
+    prices: list[float]
+
+
 @dataclass(frozen=True)
 class Outlook:
     """What a migration policy sees.
 
-    `to_come` are the rows foreseen by source; those of the sources in `certain` are known.
+    `to_come` are the rows foreseen by source; those of the sources in `certain` are known. `behind` are
+    rows that must be indexed first if the STAIR of (source, join) is probed as a view.
     """
 
     planner: Planner
@@ -54,6 +64,10 @@ class Outlook:
     held: Forms
     ended: int  # sources that are complete, as a mask
     certain: int = 0
+    behind: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    handled: float = 0.0  # tuples, so far
+    _known: dict[Forms, list[float]] = field(default_factory=dict, init=False, compare=False)
+    _offers: dict[Form, _Offer] = field(default_factory=dict, init=False, compare=False)
 
     def moments(self) -> list[World]:
         """The world at a few moments of what is foreseen."""
@@ -63,7 +77,7 @@ class Outlook:
         """Tuples handled for the rows foreseen, if STAIRs have these forms."""
         return sum(self._cost_at(forms, world, self.to_come) for world in worlds) / len(worlds)
 
-    @property
+    @cached_property
     def is_certain(self) -> bool:
         """Whether it is known how many rows will come."""
         return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
@@ -93,41 +107,68 @@ class Outlook:
 
     def costs(self, forms: Forms) -> list[float]:
         """Tuples handled from now on for each end, if STAIRs have these forms."""
-        total, found = 0.0, []
-        for stretch in self.stretches:
-            total += self._cost_at(forms, stretch.world, stretch.n_rows)
-            found.append(total)
-        return [total] if self.is_certain else found
+        found = list(accumulate(self._costs_of_stretches(forms)))
+        return found[-1:] if self.is_certain else found
+
+    def _costs_of_stretches(self, forms: Forms) -> list[float]:
+        known = self._known.get(forms)
+        if known is None:
+            known = self._known[forms] = [
+                self._cost_at(forms, stretch.world, stretch.n_rows) for stretch in self.stretches
+            ]
+            first = self.stretches[0]
+            views = self._views(self.planner.routing(forms, first.world), first.n_rows)
+            known[0] += sum(self.behind.get(view, 0) for view in views)
+        return known
+
+    def rows_worth(self, n_tuples: float) -> float:
+        """About how many of the next rows cost so many tuples."""
+        n_rows = sum(self.stretches[0].n_rows)
+        cost = self._costs_of_stretches(self.held)[0]
+        return n_tuples * n_rows / cost if cost else n_tuples
 
     def _cost_at(self, forms: Forms, world: World, n_rows: Sequence[float]) -> float:
         routing = self.planner.routing(forms, world)
-        return sum(n * routing.cost(1 << source) for source, n in enumerate(n_rows) if n)
+        indexed = sum(n_rows[source] for source, _ in self._views(routing, n_rows))
+        return indexed + sum(n * routing.cost(1 << source) for source, n in enumerate(n_rows) if n)
+
+    def _views(self, routing: Routing, n_rows: Sequence[float]) -> set[tuple[int, int]]:
+        """STAIRs that hold rows only and that somebody probes, so that these must be indexed."""
+        return {view for s, n in enumerate(n_rows) if n for view in routing.views(1 << s)}
 
     @cached_property
     def spent(self) -> float:
-        """About how many tuples have been handled so far: all rows arrived and were stored, and were
-        joined as SteMs would.
+        """Tuples handled so far; if nobody counted them, about as many as SteMs would have: all rows
+        arrived, and were indexed and joined.
         """
+        if self.handled:
+            return self.handled
         rows = self.now.rows
         nothing: Forms = frozenset()
         worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
         joined = sum(self._cost_at(nothing, world, rows) for world in worlds) / len(worlds)
-        return 2.0 * sum(rows) + joined
+        return sum(rows) + joined
 
     def is_cheap(self, form: Form) -> bool:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
         or if it is known that nothing is gained by waiting.
         """
-        at_once = self.planner.build_cost(form, self.now)
-        if self.is_certain:
-            return at_once <= self._prices_on_demand(form)[0]
-        return at_once <= STAKE * self.spent
+        return self._offer(form).is_cheap
 
     def prices(self, form: Form) -> list[float]:
         """Tuples handled for each end to make `form`, at once or on demand."""
-        if self.is_cheap(form):
-            return [self.planner.build_cost(form, self.now)] * (1 if self.is_certain else len(ENDS))
-        return self._prices_on_demand(form)
+        return self._offer(form).prices
+
+    def _offer(self, form: Form) -> _Offer:
+        known = self._offers.get(form)
+        if known is None:
+            at_once = self.planner.build_cost(form, self.now)
+            on_demand = self._prices_on_demand(form)
+            most = on_demand[0] if self.is_certain else STAKE * self.spent
+            is_cheap = at_once <= most
+            prices = [at_once] * len(on_demand) if is_cheap else on_demand
+            known = self._offers[form] = _Offer(is_cheap, prices)
+        return known
 
     def _prices_on_demand(self, form: Form) -> list[float]:
         """Tuples handled to expand the rows that will be asked for, and to find out which they are.

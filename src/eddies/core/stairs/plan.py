@@ -1,7 +1,8 @@
 """What to keep and where to go, by estimated cost.
 
 *Forms.* What a STAIR holds is described by its *form*: the set of sources its tuples span. The smallest
-form is its own source, the view of a SteM, which costs nothing. A larger form is an intermediate result
+form is its own source, the view of a SteM, which costs an entry of an index for each row if anybody
+probes it, and nothing if nobody does. A larger form is an intermediate result
 that is kept up to date and reused by everyone who probes it. The forms of a binary join tree (each
 inner node is kept in the STAIR at the join above it) are a static plan; no forms at all are SteMs; a
 part of the forms of a tree is what selective caching leaves.
@@ -78,6 +79,7 @@ class Planner:
         self.is_able = len(self._sets) <= MOST_SETS and n_sources > 2
         self._splits = {m: list(self._split(m)) for m in self._sets} if self.is_able else {}
         self._borders: dict[int, list[tuple[int, int, int]]] = {}
+        self._beyond: dict[tuple[int, int], int] = {}  # by join and source
 
     def _connected_sets(self) -> list[int]:
         """Connected sets of sources, small ones first; a few too many if there are too many."""
@@ -123,11 +125,19 @@ class Planner:
 
     def beyond(self, form: Form) -> int:
         """The sources on the other side of the join where `form` is held."""
-        mask = 1 << self.tree.edges[form.join].other(form.source)
+        known = self._beyond.get((form.join, form.source))
+        if known is None:
+            known = self._beyond[form.join, form.source] = self._reached(
+                1 << self.tree.edges[form.join].other(form.source), form.join
+            )
+        return known
+
+    def _reached(self, mask: int, without: int) -> int:
+        """All sources that are joined with those in `mask`, except by the join `without`."""
         while True:
             grown = mask
             for number, ends in enumerate(self._ends):
-                if number != form.join and ends & grown:
+                if number != without and ends & grown:
                     grown |= ends
             if grown == mask:
                 return mask
@@ -244,6 +254,16 @@ class Routing:
         """The join to go to."""
         self.cost(mask)
         return self._join[mask]
+
+    def views(self, mask: int) -> Iterator[tuple[int, int]]:
+        """The STAIRs, by source and join, that hold rows only and are probed on the way from `mask`."""
+        while mask != self._planner.all_sources:
+            edge = self._planner.tree.edges[self.join(mask)]
+            outside = edge.right if mask >> edge.left & 1 else edge.left
+            held = self._held.get((outside, edge.number))
+            if held is None:
+                yield outside, edge.number
+            mask |= held or 1 << outside
 
 
 def moments(

@@ -40,11 +40,13 @@ from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
+from eddies.core.stairs.apart import keep_apart
+from eddies.core.stairs.lookup import Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
-from eddies.core.stairs.tuples import History, Match, Tuples, distinct
+from eddies.core.stairs.tuples import History, Match, Tuples
 from eddies.core.state.hash_index import HashIndex
-from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
+from eddies.core.state.keys import KeySide, key_words
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -52,9 +54,6 @@ _NEARLY_ALL = 0.9  # of the rows of a view: when so many are expanded, the other
 _INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
 
 __all__ = ["History", "Match", "Stair", "Tuples"]
-
-
-Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
 class Expander(Protocol):
@@ -91,6 +90,7 @@ class Stair:
         self._key_types = [stored.field(name).type for name in self.columns]
         self._view: HashIndex | None = None
         self._owns_view = False
+        self._n_indexed = 0  # rows in the index of the view that was left last
         self._stem: SteM | None = None
         self._expander: Expander | None = None  # if the form is held on demand: see `expansion`
         self._is_expanded = np.zeros(0, dtype=np.bool_)  # by row of the source
@@ -116,7 +116,7 @@ class Stair:
         pool, rows = self._append(tuples)
         if self._history.is_rewritten and self._history.enforces and len(self.pools) > 1:
             lacking = [p for p in self.pools.values() if not p.signature.sources >> driver & 1]
-            self._enforce(pool, rows, lacking, scratch)
+            self._keep_apart(pool, rows, lacking, scratch)
 
     def put(self, tuples: Tuples, scratch: Scratch) -> None:
         """Store tuples that come from other STAIRs: any of them may be covered already."""
@@ -126,10 +126,12 @@ class Stair:
         if self.form or not self._has_room(tuples):
             return
         pool, rows = self._append(tuples)
-        self._enforce(pool, rows, list(self.pools.values()), scratch)
+        self._keep_apart(pool, rows, list(self.pools.values()), scratch)
 
-    def probe(self, side: KeySide, scratch: Scratch) -> Iterator[Match]:
-        """Stored tuples with the keys of `side`, in pieces. `catch_up` must come before."""
+    def probe(self, side: KeySide, scratch: Scratch) -> tuple[Match | None, Iterator[Match] | None]:
+        """Stored tuples with the keys of `side`: the first piece, and the others if there may be any.
+        `catch_up` must come before.
+        """
         words, valid = key_words(side)
         chosen = None
         if valid is not None and not valid.all():
@@ -137,25 +139,59 @@ class Stair:
             words = words[chosen]
         if self._expander is not None:
             self._expand_for(words, side, chosen, scratch)
-        if self.is_view:
-            assert self._view is not None
-            limit = self._history.routed[self.source]
-            base = Signature(1 << self.source)
-            columns = [self._store.column(name) for name in self._view.columns]
-            for positions, rows in _found(self._view, words, limit, side, chosen, columns, scratch):
-                yield Match(positions, Tuples(base, {self.source: rows}))
-            return
-        for pool in list(self.pools.values()):
-            columns = [pool.store.column(name) for name in pool.index.columns]
-            for positions, rows in _found(
-                pool.index, words, pool.n_rows, side, chosen, columns, scratch
-            ):
-                dead = pool.is_dead(rows)
-                if dead is not None and dead.any():
-                    positions, rows = positions[~dead], rows[~dead]
-                    if rows.shape[0] == 0:
-                        continue
-                yield Match(positions, self._tuples(pool, rows))
+        if self._view is not None and self._expander is None:
+            return self._probe_view(self._view, words, side, chosen, scratch)
+        pools = list(self.pools.values())
+        if len(pools) == 1:
+            return self._probe_pool(pools[0], words, side, chosen, scratch)
+        return None, self._probe_pools(pools, words, side, chosen, scratch) if pools else None
+
+    def _probe_view(
+        self, view: HashIndex, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
+    ) -> tuple[Match | None, Iterator[Match] | None]:
+        limit, source = self._history.routed[self.source], self.source
+        columns = [self._store.column(name) for name in view.columns]
+        found, rest = first_found(view, words, limit, side, chosen, columns, scratch)
+        base = Signature(1 << source)
+        first = None if found is None else Match(found[0], Tuples(base, {source: found[1]}))
+        if rest is None:
+            return first, None
+        return first, (Match(positions, Tuples(base, {source: rows})) for positions, rows in rest)
+
+    def _probe_pool(
+        self, pool: Pool, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
+    ) -> tuple[Match | None, Iterator[Match] | None]:
+        columns = [pool.store.column(name) for name in pool.index.columns]
+        found, rest = first_found(pool.index, words, pool.n_rows, side, chosen, columns, scratch)
+        first = None if found is None else self._alive(pool, *found)
+        if rest is None:
+            return first, None
+        matches = (self._alive(pool, positions, rows) for positions, rows in rest)
+        return first, (match for match in matches if match is not None)
+
+    def _probe_pools(
+        self,
+        pools: Sequence[Pool],
+        words: Words,
+        side: KeySide,
+        chosen: Ids | None,
+        scratch: Scratch,
+    ) -> Iterator[Match]:
+        for pool in pools:
+            first, rest = self._probe_pool(pool, words, side, chosen, scratch)
+            if first is not None:
+                yield first
+            if rest is not None:
+                yield from rest
+
+    def _alive(self, pool: Pool, positions: Ids, rows: Ids) -> Match | None:
+        """What was found without the tuples that were killed."""
+        dead = pool.is_dead(rows)
+        if dead is not None and dead.any():
+            positions, rows = positions[~dead], rows[~dead]
+            if rows.shape[0] == 0:
+                return None
+        return Match(positions, self._tuples(pool, rows))
 
     def catch_up(self, scratch: Scratch) -> int:
         """Bring indexes up to date; returns the tuples entered."""
@@ -222,6 +258,12 @@ class Stair:
         """Whether this STAIR is its relation's SteM: all rows, no intermediate results."""
         return self._view is not None and self._expander is None
 
+    @property
+    def n_behind(self) -> int:
+        """Rows that the index of a view lacks: whoever probes this STAIR as a view pays for them."""
+        n_indexed = self._n_indexed if self._view is None else self._view.n_rows
+        return self._store.n_rows - n_indexed
+
     def may_become_view_of(self, stem: SteM) -> None:
         """Tuples that find no room may be forgotten: `stem` has the rows of this STAIR's source."""
         self._stem = stem
@@ -277,10 +319,11 @@ class Stair:
         limit = self._history.routed[self.source]
         columns = [self._store.column(name) for name in view.columns]
         marks = self._marks()
-        words, first = np.unique(words, return_index=True)  # so that each row is met once
-        asking = (first if chosen is None else chosen[first]).astype(np.int32)
-        found = _found(view, words, limit, side, asking, columns, scratch)
-        met = [rows[~marks[rows]] for _, rows in found]
+        words, at = np.unique(words, return_index=True)  # so that each row is met once
+        asking = (at if chosen is None else chosen[at]).astype(np.int32)
+        first, rest = first_found(view, words, limit, side, asking, columns, scratch)
+        pairs = [*([] if first is None else [first]), *(rest or ())]
+        met = [rows[~marks[rows]] for _, rows in pairs]
         bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
         expander.count(words.shape[0] + bare.shape[0])
         if bare.shape[0] == 0:
@@ -351,8 +394,10 @@ class Stair:
             pool.kill(live[~marks[pool.ids(self.source, live)]])
 
     def _leave_view(self) -> None:
-        if self._view is not None and self._owns_view:
-            self._view.release()
+        if self._view is not None:
+            self._n_indexed = 0 if self._owns_view else self._view.n_rows
+            if self._owns_view:
+                self._view.release()
         self._view = None
 
     def materialise(self) -> None:
@@ -416,58 +461,21 @@ class Stair:
         self.n_inserted += tuples.n_rows
         return pool, pool.append(tuples.ids, keys, tuples.n_rows)
 
+    def _keep_apart(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
+        """Invariant B for the tuples `rows` of `pool`, which were just appended."""
+        keep_apart(
+            self.pools,
+            lambda tuples: self._append(tuples)[0],
+            pool,
+            self._tuples(pool, rows),
+            others,
+            scratch,
+        )
+        self._drop_empty()
+
     def _drop_empty(self) -> None:
         for signature in [s for s, pool in self.pools.items() if pool.n_live == 0]:
             self.pools.pop(signature).release()
-
-    def _enforce(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
-        """Invariant B for the tuples `rows` of `pool` against `others`, to a fixpoint."""
-        waiting: list[tuple[Pool, Tuples, Sequence[Pool]]]
-        waiting = [(pool, self._tuples(pool, rows), others)]
-        while waiting:
-            pool, tuples, others = waiting.pop()
-            for other in others:
-                if other.n_live == 0 or pool.n_live == 0:
-                    continue
-                common = self._common(pool, tuples, other, scratch)
-                if common is not None:
-                    kept, _ = self._append(common)
-                    everyone = list(self.pools.values())
-                    waiting.append((kept, common, everyone))
-        self._drop_empty()
-
-    def _common(self, pool: Pool, tuples: Tuples, other: Pool, scratch: Scratch) -> Tuples | None:
-        """Remove violations between `tuples`, which are in `pool`, and `other`.
-
-        Returns the common parts that must be stored instead, unless one of the two sides is just that.
-        """
-        mask = pool.signature.sources & other.signature.sources
-        positions, theirs = other.agreeing(tuples.ids, mask, scratch)
-        if pool is other:
-            self._collapse(pool, positions, theirs)
-            return None
-        if theirs.shape[0] == 0:
-            return None
-        # Rows of `pool` move when it is written anew: look up where the tuples are now.
-        own = tuples.picked(np.unique(positions))
-        if mask == pool.signature.sources:
-            other.kill(np.unique(theirs))
-            return None
-        _, mine = pool.agreeing(own.ids, pool.signature.sources, scratch)
-        pool.kill(np.unique(mine))
-        if mask == other.signature.sources:
-            return None
-        other.kill(np.unique(theirs))
-        done = pool.signature.done & other.signature.done
-        return distinct(Signature(mask, done), own)
-
-    def _collapse(self, pool: Pool, positions: Ids, rows: Ids) -> None:
-        """Of equal tuples keep the oldest."""
-        if rows.shape[0] == 0:
-            return
-        oldest = np.full(int(positions.max()) + 1, np.iinfo(np.int32).max, dtype=np.int32)
-        np.minimum.at(oldest, positions, rows)
-        pool.kill(np.unique(rows[rows > oldest[positions]]))
 
     @property
     def n_live(self) -> int:
@@ -494,27 +502,3 @@ class Stair:
         self._leave_view()
         self._expander = None
         self.form = self.building = 0
-
-
-def _found(
-    index: HashIndex,
-    words: Words,
-    limit: int,
-    side: KeySide,
-    chosen: Ids | None,
-    stored: Sequence[object],
-    scratch: Scratch,
-) -> Iterator[tuple[Ids, Ids]]:
-    """Pairs of (position of the probing tuple, row of the index), in pieces of at least one."""
-    found, pending = index.probe(words, limit, scratch)
-    while True:
-        positions, rows = scratch.positions, scratch.rows
-        if chosen is not None:
-            positions[:found] = chosen[positions[:found]]
-        if not is_exact(stored):  # type: ignore[arg-type]
-            found = verify_keys(positions, rows, found, side, stored)  # type: ignore[arg-type]
-        if found:
-            yield positions[:found].copy(), rows[:found].copy()
-        if pending is None:
-            return
-        found, pending = index.resume(pending, scratch)

@@ -73,6 +73,7 @@ class AutoMode(StateMode):
         self._ended = [False] * len(graph.relations)
         self._tables: list[RouteTable] = []
         self._has_begun = False
+        self._is_before_last = False  # rows of the last relation are about to come
 
     @property
     def modules(self) -> list[Module]:  # type: ignore[override]  # of whichever mode is in force
@@ -132,16 +133,17 @@ class AutoMode(StateMode):
             table.forget()
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
-        if self._now is self._stems_mode:
-            source = self._graph.relations[relation].roles[0]
-            self._stairs_mode.statistics.note_streamed(source, block)
-            batch = self._now.drive(relation, block)
-            if batch is None or not self._should_switch():
-                return batch
+        if self._now is not self._stems_mode:
+            return self._now.drive(relation, block)
+        source = self._graph.relations[relation].roles[0]
+        self._stairs_mode.statistics.note_streamed(source, block)
+        if self._should_switch():
             self._switch()
             self._stairs_mode.at_safe_point()
-            return batch
-        return self._now.drive(relation, block)
+        elif self._is_before_last:
+            self._is_before_last = False
+            self._stems_mode.before_last(relation)
+        return self._stems_mode.drive(relation, block)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return self._now.moves(signature)
@@ -156,7 +158,13 @@ class AutoMode(StateMode):
         self._stairs_mode.end(relation)
 
     def before_last(self, relation: int) -> None:
-        self._now.before_last(relation)
+        """SteMs would remove dead ends now, and there would be no way to STAIRs any more. Whether those
+        pay is known when the first rows of the last relation can be sampled: see `drive`.
+        """
+        if self._now is self._stems_mode:
+            self._is_before_last = True
+        else:
+            self._now.before_last(relation)
 
     def at_safe_point(self) -> None:
         if self._now is self._stairs_mode:

@@ -134,6 +134,9 @@ class StairsMode(JoinsMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         batch = super().drive(relation, block)
         self.at_safe_point()  # nothing is in flight yet, and these rows can be sampled now or never
+        if self._routing is None and self._planner.is_able and self._has_begun():
+            # They are the last, and nobody has looked yet: nothing pays any more, but order matters.
+            self._route_by(self._planner.routing(self._held, self._outlook().moments()[0]))
         return batch
 
     # What is held
@@ -178,7 +181,6 @@ class StairsMode(JoinsMode):
 
     def _outlook(self) -> Outlook:
         """Estimates of this moment."""
-        self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
         self.n_looks += 1
         statistics = self.statistics
         statistics.refresh()
@@ -187,9 +189,33 @@ class StairsMode(JoinsMode):
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
         now = World(rows, statistics.selectivity, self.tree)
         certain = sum(1 << source for source in range(len(rows)) if statistics.is_certain(source))
-        return Outlook(
-            self._planner, now, to_come, statistics.selectivity, self._held, self._closed, certain
+        behind = {(s.source, s.edge.number): s.n_behind for s in self.stairs.all_stairs()}
+        outlook = Outlook(
+            self._planner,
+            now,
+            to_come,
+            statistics.selectivity,
+            self._held,
+            self._closed,
+            certain,
+            behind,
+            self._n_handled(),
         )
+        self._wait(outlook.rows_worth(self.migration_policy.stride))
+        return outlook
+
+    def _n_handled(self) -> float:
+        """Tuples handled so far: arrived, stored, probing, found; 0 while others route them."""
+        if not self._tables:
+            return 0.0
+        routes = [route for table in self._tables for route in table.routes()]
+        routed = sum(sum(route.n_in) + sum(route.n_out) for route in routes)
+        return float(self._n_seen() + routed + self.stairs.n_stored + self.stairs.n_handled)
+
+    def _wait(self, n_rows: float = 0.0) -> None:
+        """Do not look again before so many rows have come."""
+        seen = self._n_seen()
+        self._next_look = int(max(seen * self.migration_policy.growth, seen + n_rows)) + 1
 
     def would_pay(self) -> bool:
         """Whether rows that are kept as SteMs so far should go on as STAIRs.
@@ -205,7 +231,7 @@ class StairsMode(JoinsMode):
         if not self._has_begun():
             return False
         if not self._is_probed_by_any():
-            self._next_look = int(self._n_seen() * self.migration_policy.growth) + 1
+            self._wait()
             return False
         return bool(self.migration_policy.decide(self._outlook()))
 
@@ -249,7 +275,7 @@ class StairsMode(JoinsMode):
         assert migration is not None
         if not migration.stage(self._scratch):
             return
-        self._held = self._really_held(migration.held)
+        self._held = self._really_held(migration.target)
         self._migration = None
         self.n_migrations += 1
         if self._events is not None:
@@ -384,6 +410,9 @@ class StairsMode(JoinsMode):
             self._held = self._really_held(self._held)
 
     def _really_held(self, forms: Forms) -> Forms:
-        """Those of `forms` that found room."""
-        stairs = self.stairs
-        return frozenset(f for f in forms if stairs.stair(f.source, f.join).form == f.mask)
+        """Those of `forms` that found room; the policy hears of the others that somebody would need."""
+        by_form = {form: self.stairs.stair(form.source, form.join) for form in forms}
+        self.migration_policy.gave_up(
+            frozenset(f for f, stair in by_form.items() if stair.is_open and stair.form != f.mask)
+        )
+        return frozenset(form for form, stair in by_form.items() if stair.form == form.mask)
