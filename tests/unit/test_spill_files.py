@@ -69,12 +69,29 @@ def test_many_batches_are_written_together_and_in_part_while_others_are_read(
 ) -> None:
     directory = SpillDirectory(str(tmp_path), most_bytes=4096)
     file = directory.file("rows", ROWS.schema)
-    parts = [ROWS.slice(i, 1 + i % 5) for i in range(95)]
-    segments = file.write_all(parts)
+    slices = [(i, 1 + i % 5) for i in range(95)]
+    parts = [ROWS.slice(*part) for part in slices]
+    segments = file.write_slices(ROWS, slices)
     more = file.write(ROWS)
     assert all(file.read(s).equals(part) for s, part in zip(segments, parts, strict=True))
     assert file.read(more).equals(ROWS)
     assert directory.n_written == file.n_bytes == os.path.getsize(file.path)
+    directory.remove()
+
+
+def test_segments_are_read_together_as_far_as_they_were_written_alike(tmp_path: Path) -> None:
+    directory = SpillDirectory(str(tmp_path))
+    file = directory.file("rows", pa.schema({"x": pa.int64()}))
+    small = pa.record_batch({"x": pa.array(range(40), pa.int64())})
+    large = pa.record_batch({"x": pa.array(range(1 << 40, (1 << 40) + 10), pa.int64())})
+    order = np.arange(39, -1, -1, dtype=np.int32)
+    segments = file.write_slices(small, [(i, 10) for i in range(0, 40, 10)], order)
+    segments += [file.write(large)]
+    found = list(file.read_together([segments[0], *segments[2:]], 25))
+    assert [rows.num_rows for rows in found] == [20, 10, 10]
+    expected = [*range(39, 29, -1), *range(19, -1, -1), *range(1 << 40, (1 << 40) + 10)]
+    assert pa.Table.from_batches(found).column("x").to_pylist() == expected
+    assert list(file.read_together([], 25)) == []
     directory.remove()
 
 
@@ -92,7 +109,7 @@ def test_nothing_is_read_before_it_is_written(
     monkeypatch.setattr(os, "pwritev", held_up)
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    segments = file.write_all([ROWS.slice(0, 10), ROWS.slice(10, 10)])
+    segments = file.write_slices(ROWS, [(0, 10), (10, 10)])
     threading.Timer(0.2, may_write.set).start()
     assert file.read(segments[0]).equals(ROWS.slice(0, 10))
     directory.remove()

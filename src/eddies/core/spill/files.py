@@ -4,7 +4,7 @@ A `SpillDirectory` is made when the first batch is written, under a name no othe
 many may share a disk. It is removed when the eddy is done, has failed or was closed, and at the
 latest when the process ends. A `SpillFile` is a row of Arrow IPC messages; the *segments* that
 say where each is, how long and with which checksum, are kept in memory, for nobody but this
-eddy ever reads the file.
+eddy ever reads the file. Integers are written as narrow as they are (`narrow`).
 
 What cannot be written, and what does not read back as it was written, raises `SpillError`: an answer
 is never made of damaged rows. Since a thread of its own writes (`writer`), the error may come with a
@@ -20,15 +20,18 @@ import tempfile
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddies.core.kernels.checksum import checksum
+from eddies.core.spill.narrow import Form, narrowed, widened
 from eddies.core.spill.writer import SpillWriter
 from eddies.errors import SpillError
 
@@ -36,6 +39,7 @@ __all__ = ["Segment", "SpillDirectory", "SpillFile"]
 
 
 _MOST_BUFFERS = 512  # of one call of the system
+_MOST_READ_BYTES = 1 << 18  # at once: what is just read is still in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,17 @@ class Segment:
     n_bytes: int
     check: int
     n_rows: int
+    form: Form
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins."""
+        return self.offset + self.n_bytes
+
+    @property
+    def n_memory_bytes(self) -> int:
+        """Memory the rows take when they are read."""
+        return self.n_bytes + self.n_rows * self.form.saved_row_bytes
 
 
 class SpillDirectory:
@@ -109,6 +124,7 @@ class SpillFile:
         self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each begins in the file
         self.path = path
         self.schema = schema
+        self._forms: dict[Form, Form] = {}  # those in use; many segments share one
         self._end = 0
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -123,17 +139,30 @@ class SpillFile:
 
     def write(self, batch: pa.RecordBatch) -> Segment:
         """Append `batch`."""
-        return self.write_all([batch])[0]
+        return self.write_slices(batch, [(0, batch.num_rows)])[0]
 
-    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[Segment]:
-        """Append all `batches`, many at once."""
+    def write_slices(
+        self,
+        batch: pa.RecordBatch,
+        slices: Sequence[tuple[int, int]],
+        order: npt.NDArray[np.int32] | None = None,
+    ) -> list[Segment]:
+        """Append parts of `batch` (put in this `order` before), given by their first row and their
+        length; many at once.
+        """
+        if batch.num_rows == 0:
+            return []
+        form, narrow = narrowed(batch)
+        form = self._forms.setdefault(form, form)
+        if order is not None and narrow.num_columns:
+            narrow = pc.take(narrow, pa.array(order), boundscheck=False)
         segments: list[Segment] = []
         messages: list[pa.Buffer] = []
         start = self._end
-        for batch in batches:
-            message = batch.serialize()
+        for first, n_rows in slices:
+            message = narrow.slice(first, n_rows).serialize()
             check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
-            segments.append(Segment(self._end, message.size, check, batch.num_rows))
+            segments.append(Segment(self._end, message.size, check, n_rows, form))
             messages.append(message)
             self._end += message.size
             if self._end - start >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS:
@@ -182,27 +211,61 @@ class SpillFile:
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """A batch as it was written; `SpillError` if the file does not hold that any more."""
-        self._await(segment.offset + segment.n_bytes)
+        return next(self.read_together([segment], segment.n_rows))
+
+    def read_together(
+        self, segments: Sequence[Segment], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `segments`, put together to batches of about `batch_rows`."""
+        gathered: list[pa.RecordBatch] = []
+        form, n_rows = None, 0
+        for segment, rows in self._read_in_order(segments):
+            if n_rows and (form is not segment.form or n_rows + segment.n_rows > batch_rows):
+                assert form is not None
+                yield widened(_whole(gathered), form, self.schema, n_rows)
+                gathered, n_rows = [], 0
+            form = segment.form
+            gathered.append(rows)
+            n_rows += segment.n_rows
+        if form is not None:
+            yield widened(_whole(gathered), form, self.schema, n_rows)
+
+    def _read_in_order(
+        self, segments: Sequence[Segment]
+    ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+        """What is written of each segment; neighbours in the file are read at once."""
+        for first, last in _neighbours(segments):
+            start = segments[first].offset
+            content = self._read_bytes(start, segments[last].end - start)
+            for segment in segments[first : last + 1]:
+                part = content.slice(segment.offset - start, segment.n_bytes)
+                self._check(part, segment)
+                yield segment, pa.ipc.read_record_batch(part, segment.form.schema)
+
+    def _read_bytes(self, offset: int, n_bytes: int) -> pa.Buffer:
+        self._await(offset + n_bytes)
         try:
-            content = _read_at(self._descriptor, segment.n_bytes, segment.offset)
+            content = _read_at(self._descriptor, n_bytes, offset)
         except OSError as error:
             raise SpillError(
                 f"cannot read spill file {self.path!r}: {error.strerror}; run the query again"
             ) from error
-        if content.size != segment.n_bytes:
+        if content.size != n_bytes:
             raise SpillError(
-                f"spill file {self.path!r} is truncated: {content.size:,} of {segment.n_bytes:,} "
-                f"bytes at {segment.offset:,}; nothing may write there. Run the query again"
+                f"spill file {self.path!r} is truncated: {content.size:,} of {n_bytes:,} "
+                f"bytes at {offset:,}; nothing may write there. Run the query again"
             )
+        directory = self._directory()
+        if directory is not None:
+            directory.n_read += n_bytes
+        return content
+
+    def _check(self, content: pa.Buffer, segment: Segment) -> None:
         if int(checksum(np.frombuffer(content, dtype=np.uint64))) != segment.check:
             raise SpillError(
                 f"spill file {self.path!r} is damaged: {segment.n_bytes:,} bytes at "
                 f"{segment.offset:,} are not those written. Check the disk and run the query again"
             )
-        directory = self._directory()
-        if directory is not None:
-            directory.n_read += segment.n_bytes
-        return pa.ipc.read_record_batch(content, self.schema)
 
     def close(self) -> None:
         """Close and delete the file. May be called again."""
@@ -215,6 +278,22 @@ class SpillFile:
             self._descriptor = -1
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+
+
+def _neighbours(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
+    """The first and the last of those that lie one after the other, as far as they are read at once."""
+    first = 0
+    for i, segment in enumerate(segments):
+        is_next = i == 0 or segments[i - 1].end == segment.offset
+        if i and not (is_next and segment.end - segments[first].offset <= _MOST_READ_BYTES):
+            yield first, i - 1
+            first = i
+    if segments:
+        yield first, len(segments) - 1
+
+
+def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _read_at(descriptor: int, n_bytes: int, offset: int) -> pa.Buffer:

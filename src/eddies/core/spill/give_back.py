@@ -4,6 +4,11 @@ Allocators keep what is freed: Arrow's pool for the next batch, the C library's 
 small lies above it. After a flush that is memory which counts. But to get it again costs a page fault
 for every four kilobytes, and there is always a next batch: so it is given back only when the process
 holds more than it should.
+
+The C library learns from what is freed: after the first array of 30 MB it puts all up to that size on
+its heap, where each leaves a hole that only a smaller one can use. With a budget it is told to map
+arrays of four megabytes and more by themselves, always, so that they are gone when they are freed. What
+comes again and again is on the shelf (`state.buffers`).
 """
 
 from __future__ import annotations
@@ -20,14 +25,18 @@ from eddies.core.state.buffers import SHELF
 __all__ = ["GiveBack"]
 
 
-def _find_trim() -> Callable[[int], int] | None:
-    """The C library's `malloc_trim`, where there is one (glibc)."""
+def _of_c_library(name: str) -> Callable[..., int] | None:
+    """A function of the C library, where there is one (glibc)."""
     if sys.platform != "linux":
         return None
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return getattr(ctypes.CDLL(None), name, None)
 
 
-_TRIM = _find_trim()
+_TRIM = _of_c_library("malloc_trim")
+_SET = _of_c_library("mallopt")
+_TRIM_THRESHOLD, _MAP_THRESHOLD = -1, -3  # how `mallopt` calls them
+_MAPPED_BYTES = 4 << 20
+_KEPT_BYTES = 32 << 20  # free at the end of the heap: what batches use again and again
 
 
 def _resident_bytes() -> int | None:
@@ -44,6 +53,9 @@ class GiveBack:
 
     def __init__(self, budget_bytes: int, shelf_share: int) -> None:
         self._shelf_bytes = budget_bytes // shelf_share
+        if _SET is not None:
+            _SET(_MAP_THRESHOLD, _MAPPED_BYTES)
+            _SET(_TRIM_THRESHOLD, _KEPT_BYTES)
         before = _resident_bytes()
         self._most_bytes = None if before is None else before + budget_bytes
 

@@ -11,6 +11,8 @@ not have; a filter that would let most of them pass is given up: then every key 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,6 +40,11 @@ class FilterRoom:
         """What a filter may take for keys that are only expected, so that others get theirs."""
         return self._left // 16
 
+    @property
+    def plenty_words(self) -> int:
+        """What a filter may take without a thought to others."""
+        return self._left // 64
+
     def take(self, n_bytes: int) -> bool:
         """Whether so much is left; it is taken then. A negative number gives back."""
         if n_bytes > self._left:
@@ -58,6 +65,8 @@ class KeyFilter:
         self._is_given_up = False
         self._passes_most = False
         self._n_asked = 0
+        self._n_words_asked = 0
+        self._n_words_found = 0
 
     @property
     def n_bytes(self) -> int:
@@ -82,6 +91,10 @@ class KeyFilter:
         n_words = min(n_words, self._shared.most_layer_words)
         if not self._layers:
             foreseen = self._expected_keys // _KEYS_PER_WORD
+            if foreseen > self._shared.plenty_words:
+                # The nearest power of two rather than the next: if this were twice as large, filters
+                # of relations that come later would have half of what they need.
+                foreseen = round(foreseen / math.sqrt(2))
             n_words = max(n_words, min(foreseen, self._shared.most_foreseen_words))
         n_words = 1 << (n_words - 1).bit_length()
         least = max([_FIRST_WORDS, *(layer.shape[0] // 2 for layer in self._layers)])
@@ -92,6 +105,8 @@ class KeyFilter:
                 return
         self._layers.append(np.zeros(n_words, dtype=np.uint64))
         self._room = n_words * _KEYS_PER_WORD
+        if len(self._layers) == 1 and self._expected_keys < math.sqrt(2) * self._room + 1:
+            self._room = max(self._room, self._expected_keys)
 
     def _overfill(self) -> None:
         """There is no memory for another layer: let the largest take more, or give up."""
@@ -120,5 +135,13 @@ class KeyFilter:
         for layer in self._layers:
             n_passed = may_contain(words, layer, positions, passed)
             found[positions[:n_passed]] = True
-        self._passes_most = int(np.count_nonzero(found)) > _MOST * n
+        n_found = int(np.count_nonzero(found))
+        self._passes_most = n_found > _MOST * n
+        self._n_words_asked += n
+        self._n_words_found += n_found
         return found
+
+    @property
+    def share_found(self) -> float:
+        """How many of the words asked for may be there."""
+        return (1 + self._n_words_found) / (1 + self._n_words_asked)

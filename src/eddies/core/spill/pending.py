@@ -9,10 +9,11 @@ forgets it; whoever took it answers it completely.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.lineage import Signature
@@ -52,22 +53,30 @@ class _Group:
         self.n_bytes += n_bytes
         self.n_rows += rows.num_rows
 
-    def split(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What has gathered, by partition; it is forgotten."""
+    def gather(self) -> _Gathered | None:
+        """What has gathered, in one piece; it is forgotten."""
         batches = [rows for rows, _ in self.gathered]
         masks = [partitions for _, partitions in self.gathered if partitions is not None]
         self.gathered, self.n_gathered_bytes = [], 0
         if not batches:
-            return
-        whole = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+            return None
+        whole = _whole(batches)
         if not masks:
-            yield 0, whole
-            return
+            return _Gathered(whole, None, [0], [(0, whole.num_rows)])
         order, starts = slices_by_partition(np.concatenate(masks), self.n_partitions)
-        ordered = whole.take(pa.array(order))
-        for partition in np.flatnonzero(np.diff(starts)):
-            first, last = int(starts[partition]), int(starts[partition + 1])
-            yield int(partition), ordered.slice(first, last - first)
+        full = np.flatnonzero(np.diff(starts)).tolist()
+        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
+        return _Gathered(whole, order, full, slices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Tuples that, put in `order`, lie partition by partition: `slices` of `partitions`."""
+
+    rows: pa.RecordBatch
+    order: npt.NDArray[np.int32] | None
+    partitions: list[int]
+    slices: list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -82,25 +91,17 @@ class Taken:
     _segments: list[Segment]
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The tuples, in batches of about `batch_rows`."""
-        gathered: list[pa.RecordBatch] = []
-        n_rows = 0
-        for rows in self._pieces():
+        """The tuples, in batches of at most `batch_rows`."""
+        for rows in self._pieces(batch_rows):
             for start in range(0, rows.num_rows, batch_rows):
-                piece = rows.slice(start, batch_rows)
-                gathered.append(piece)
-                n_rows += piece.num_rows
-                if n_rows >= batch_rows:
-                    yield _whole(gathered)
-                    gathered, n_rows = [], 0
-        if gathered:
-            yield _whole(gathered)
+                yield rows.slice(start, batch_rows)
 
-    def _pieces(self) -> Iterator[pa.RecordBatch]:
-        for segment in self._segments:
+    def _pieces(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        if self._segments:
             assert self._file is not None
-            yield self._file.read(segment)
-        yield from self._in_memory
+            yield from self._file.read_together(self._segments, batch_rows)
+        if self._in_memory:
+            yield _whole(self._in_memory)
 
 
 def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -108,10 +109,15 @@ def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class Pending:
-    """All pending probes of an eddy. Several threads may `add`; the rest is for one."""
+    """All pending probes of an eddy. Several threads may `add`; the rest is for one. `has_written` is
+    called when memory has become free.
+    """
 
-    def __init__(self, directory: SpillDirectory, most_bytes: int) -> None:
+    def __init__(
+        self, directory: SpillDirectory, most_bytes: int, has_written: Callable[[], None]
+    ) -> None:
         self._directory = directory
+        self._has_written = has_written
         self._most_bytes = most_bytes
         self._groups: dict[Place, _Group] = {}
         self._lock = threading.Lock()
@@ -152,14 +158,17 @@ class Pending:
         held = self.n_bytes
         for group in groups:
             if held <= most_bytes:
-                return
+                break
             held -= group.n_gathered_bytes
             if group.file is None:
                 group.file = self._directory.file("pending", group.layout.schema)
-            parts = list(group.split())
-            segments = group.file.write_all(rows for _, rows in parts)
-            for (partition, _), segment in zip(parts, segments, strict=True):
+            gathered = group.gather()
+            if gathered is None:
+                continue
+            segments = group.file.write_slices(gathered.rows, gathered.slices, gathered.order)
+            for partition, segment in zip(gathered.partitions, segments, strict=True):
                 group.written[partition].append(segment)
+        self._has_written()
 
     def take(self, place: Place) -> Waiting:
         """Everything that waits at `place`, which is empty then."""
@@ -177,14 +186,20 @@ class Waiting:
         self.layout = group.layout
         self.n_rows = group.n_rows
         self._group = group
-        self._in_memory: dict[int, list[pa.RecordBatch]] = {}
-        for partition, rows in group.split():
-            self._in_memory.setdefault(partition, []).append(rows)
+        self._in_memory: dict[int, pa.RecordBatch] = {}
+        gathered = group.gather()
+        if gathered is not None:
+            rows = gathered.rows
+            if gathered.order is not None:
+                rows = rows.take(pa.array(gathered.order))
+            for partition, (first, n) in zip(gathered.partitions, gathered.slices, strict=True):
+                self._in_memory[partition] = rows.slice(first, n)
 
     def of(self, partitions: Sequence[int]) -> Taken:
         """The tuples of some partitions."""
-        in_memory = [rows for p in partitions for rows in self._in_memory.get(p, [])]
+        in_memory = [self._in_memory[p] for p in partitions if p in self._in_memory]
         segments = [segment for p in partitions for segment in self._group.written[p]]
+        segments.sort(key=lambda segment: segment.offset)  # neighbours are read at once
         n_rows = sum(rows.num_rows for rows in in_memory) + sum(s.n_rows for s in segments)
         return Taken(self.place, self.layout, n_rows, in_memory, self._group.file, segments)
 

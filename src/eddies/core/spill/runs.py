@@ -32,6 +32,7 @@ __all__ = ["Chunk", "FlushedRows", "index_bytes"]
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
 _PIECES_AT_ONCE = 4  # are put in order together before they are written
+_ROWS_AT_ONCE = 1 << 14  # are made of what is read
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 
 
@@ -51,7 +52,7 @@ class _Piece:
     @property
     def n_bytes(self) -> int:
         """Memory the rows will take when loaded, with an index."""
-        return self.segment.n_bytes + index_bytes(self.segment.n_rows)
+        return self.segment.n_memory_bytes + index_bytes(self.segment.n_rows)
 
 
 class Chunk:
@@ -130,13 +131,14 @@ class FlushedRows:
         for group in _put_together(starts, _PIECES_AT_ONCE * piece_rows):
             first, last = int(starts[group[0]]), int(starts[group[-1] + 1])
             ordered = self._encoded(store, arrivals, chosen[first:last])
-            owners, batches = [], []
+            owners, slices = [], []
             for partition in group:
                 stop = int(starts[partition + 1]) - first
                 for start in range(int(starts[partition]) - first, stop, piece_rows):
                     owners.append(partition)
-                    batches.append(ordered.slice(start, min(piece_rows, stop - start)))
-            for partition, segment in zip(owners, self._file.write_all(batches), strict=True):
+                    slices.append((start, min(piece_rows, stop - start)))
+            segments = self._file.write_slices(ordered, slices)
+            for partition, segment in zip(owners, segments, strict=True):
                 self._pieces[partition].append(_Piece(self.n_runs, self._file, segment))
         self.is_on_disk |= np.diff(starts) > 0
         first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
@@ -160,6 +162,11 @@ class FlushedRows:
     def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_] | None:
         """For each key word whether a row may have it in column `name`; None: all may."""
         return self.filters[name].may_contain(words)
+
+    @property
+    def share_found(self) -> float:
+        """How many of the tuples that came to probe the filters let pass."""
+        return min((one.share_found for one in self.filters.values()), default=1.0)
 
     # Back again
 
@@ -206,8 +213,9 @@ class FlushedRows:
     def _loaded(self, pieces: Sequence[_Piece]) -> Iterator[Chunk]:
         chunk = Chunk(self.relation, sum(piece.segment.n_rows for piece in pieces))
         try:
-            for piece in pieces:
-                chunk.add(piece.file.read(piece.segment), piece.run)
+            for run, file, segments in _by_run(pieces):
+                for rows in file.read_together(segments, _ROWS_AT_ONCE):
+                    chunk.add(rows, run)
             yield chunk
         finally:
             chunk.stem.release()
@@ -240,10 +248,9 @@ class FlushedRows:
         order, starts = slices_by_partition(
             partitions_of(words, self.n_partitions), self.n_partitions
         )
-        ordered = batch.take(pa.array(order))
         full = np.flatnonzero(np.diff(starts)).tolist()
-        slices = (ordered.slice(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full)
-        for partition, segment in zip(full, file.write_all(slices), strict=True):
+        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
+        for partition, segment in zip(full, file.write_slices(batch, slices, order), strict=True):
             clustered[partition].append(_Piece(run, file, segment))
 
 
@@ -257,13 +264,23 @@ def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[in
     return groups
 
 
+def _by_run(pieces: Sequence[_Piece]) -> Iterator[tuple[int, SpillFile, list[Segment]]]:
+    """Pieces of one run in one file, in the order of the file."""
+    found: dict[tuple[int, str], tuple[SpillFile, list[Segment]]] = {}
+    for piece in pieces:
+        place = (piece.run, piece.file.path)
+        found.setdefault(place, (piece.file, []))[1].append(piece.segment)
+    for (run, _), (file, segments) in found.items():
+        yield run, file, sorted(segments, key=lambda segment: segment.offset)
+
+
 def _gathered(pieces: Sequence[_Piece], most_bytes: int) -> Iterator[pa.RecordBatch]:
     """The rows of `pieces` in batches of about `most_bytes`."""
     batches: list[pa.RecordBatch] = []
     used = 0
     for piece in pieces:
         batches.append(piece.file.read(piece.segment))
-        used += piece.segment.n_bytes
+        used += piece.segment.n_memory_bytes
         if used >= most_bytes:
             yield pa.concat_batches(batches)
             batches, used = [], 0

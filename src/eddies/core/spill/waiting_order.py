@@ -3,8 +3,9 @@
 Whichever relation a tuple probes first, the answer is the same. But if some tuples wait for A and then
 for B, and others for B and then for A, the rows of both are read twice, and so it goes on with every
 join. So tuples that must wait do so in one order of the relations, the `WaitingOrder` of their eddy:
-fewest matches first, for whatever is found is written again and waits for the next. It changes only
-if the figures clearly say so: two orders in one query cost more than the wrong one.
+fewest matches first, for whatever is found is written again and waits for the next. What counts are
+matches of tuples that wait: filters over all relations have stopped the others before. The order
+changes only if the figures clearly say so: two orders in one query cost more than the wrong one.
 
 What is all in memory comes before: it is probed at no cost of reading, unless it multiplies tuples that
 will have to be written. Which of several goes first is up to the routing policy, and so is when to
@@ -76,13 +77,17 @@ class WaitingOrder:
     def _matches(self, relation: int) -> float:
         return self._n_out[relation] / self._n_in[relation]
 
+    def _growth(self, relation: int) -> float:
+        """How many rows a tuple finds that waits: those that the filters stop do not."""
+        return self._matches(relation) / self._residents[relation].flushed.share_found
+
     def update(self) -> None:
         """Put relations behind others that give clearly fewer matches."""
         with self._lock:
             order = list(self._order)
             for first in range(len(order)):
                 for i in range(len(order) - 1 - first):
-                    if self._matches(order[i]) > _CLEARLY * self._matches(order[i + 1]):
+                    if self._growth(order[i]) > _CLEARLY * self._growth(order[i + 1]):
                         order[i], order[i + 1] = order[i + 1], order[i]
             self._order = order
 

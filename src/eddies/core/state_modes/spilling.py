@@ -110,7 +110,8 @@ class SpillingStems(StateMode):
         self._base = BaseBatches(graph, stems)
         self.directory = SpillDirectory(options.spill_dir, budget // _WRITING_SHARE)
         self._table = StampTable(len(graph.roles))
-        self._pending = Pending(self.directory, budget // _PENDING_SHARE)
+        self._give_back = GiveBack(budget, _SHELF_SHARE)
+        self._pending = Pending(self.directory, budget // _PENDING_SHARE, self._give_back)
         n_partitions = n_partitions_for(budget)
         filter_room = FilterRoom(budget // _FILTER_SHARE)
         self.residents = [
@@ -135,7 +136,6 @@ class SpillingStems(StateMode):
         self.modules: list[Module] = [*stems, _Waiting(self)]
         self._batch_rows = batch_rows_within(options.batch_rows, budget)
         self._scratch = Scratch(self._batch_rows)
-        self._give_back = GiveBack(budget, _SHELF_SHARE)
         self._has_ended = [False] * len(graph.relations)
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
