@@ -25,9 +25,10 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,7 @@ from eddies.core.module import Step
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.output import Output
+from eddies.core.partners import Partners
 from eddies.core.policies import make_policy
 from eddies.core.policies.base import Fork, RoutingPolicy
 from eddies.core.policies.static import check_order
@@ -138,6 +140,7 @@ class Eddy:
             )
         self.mode = with_stems(self.options.stem, self.mode, self.graph, self.stems)
         self.mode.check(self.options.threads)
+        self._partners = Partners(self.graph, self.stems)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
         for relation in self.access.without_scan() if self.access is not None else ():
@@ -268,15 +271,44 @@ class Eddy:
         that have ended; nothing if that cannot be said.
         """
         relation = self._relation(source)
-        is_known = [
+        if not self._knows_partners(relation):
+            return ()
+        is_known = self._is_complete()
+        return key_bounds(self.graph, self.stems, is_known, relation)
+
+    def partner_filter(
+        self, source: str, expected_rows: Mapping[str, int]
+    ) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+        """A function that drops rows of a relation which find no partner in those that have ended, from
+        batches before they are pushed; None if that is not worth while. `expected_rows` are those of
+        relations in all, before any selection.
+        """
+        relation = self._relation(source)
+        if not self._knows_partners(relation):
+            return None
+        return self._partners.filter(relation, self._is_complete(), expected_rows)
+
+    def rows_to_come(self, source: str, expected_rows: Mapping[str, int]) -> tuple[float, float]:
+        """A guess how many rows of a relation have partners in those that have ended, and how few rows
+        such a partner has; infinite if none has ended. `expected_rows` are those of relations in all.
+        """
+        relation = self._relation(source)
+        if not self._knows_partners(relation):
+            return float(expected_rows.get(self.graph.relations[relation].name, inf)), inf
+        return self._partners.rows_to_come(relation, self._is_complete(), expected_rows)
+
+    def _knows_partners(self, relation: int) -> bool:
+        """Whether what has ended tells which rows of a relation can be in a result."""
+        if len(self.graph.relations[relation].roles) > 1 or len(self.graph.parts) > 1:
+            return False
+        return not (self.mode.spills or self.access is not None or self.graph.query.never)
+
+    def _is_complete(self) -> list[bool]:
+        """By relation, whether its SteM holds all its rows."""
+        return [
             ended and stem.n_built == stem.store.n_rows
             for ended, stem in zip(self._ended, self.stems, strict=True)
         ]
-        if len(self.graph.relations[relation].roles) > 1 or len(self.graph.parts) > 1:
-            return ()
-        if self.mode.spills or self.access is not None or self.graph.query.never:
-            return ()
-        return key_bounds(self.graph, self.stems, is_known, relation)
 
     def restore(self, source: str, batch: pa.RecordBatch) -> None:
         """Rows that came in an earlier life of this query: stored like others, but not routed, because

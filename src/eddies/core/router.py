@@ -27,6 +27,7 @@ _UNTIL_REOPTIMIZED = 2**62
 _WORTH_A_BATCH = 16_384
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
 _TIMED_BY_WORK = 4096  # rows of a probe that is timed by the processor: to ask costs a microsecond
+_EXPLODES = 256  # matches for each row after which a decision for a few rows is looked at again
 _SURPRISED = 4  # the same when the policy was surprised; doubles with each surprise in a row
 
 
@@ -226,6 +227,8 @@ class Router:
         n_out = 0 if out is None else out.n_rows
         self._count(route, choice, n_in, n_out, elapsed, is_told)
         route.n_runs[choice] += 1
+        if n_out > _EXPLODES * n_in and route.n_left < _UNTIL_REOPTIMIZED // 2:
+            route.n_left = 0
         if more is not None:
             self._stack.append(self._paused(more, route, choice, is_told))
         return out

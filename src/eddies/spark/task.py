@@ -9,6 +9,9 @@ task with, the partitions of a DataFrame.
 
 Where a relation has mirrors or indexes, the task reads all relations at once and asks (`cell_access`).
 
+Rows that have no partner in a relation that has ended are dropped before they are stored
+(`core.partners`), so small relations and those that were thinned out by others come first.
+
 If a relation ends without a single row that passes its selections, there is no result, and nothing
 more is read.
 """
@@ -87,7 +90,7 @@ class EddyTask:
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
         try:
             heavy = self._heavy()
-            for name in self.order:
+            for name in self._in_turn(eddy):
                 if trace is not None:
                     trace.see(eddy)
                 deliver = fed.get(name) or partial(self._read, eddy, name, coordinates, heavy)
@@ -102,6 +105,16 @@ class EddyTask:
             if trace is not None:
                 trace.end(eddy)
             eddy.close()
+
+    def _in_turn(self, eddy: Eddy) -> Iterator[str]:
+        """Relations in the order in which they are taken in: next comes the one of which the fewest
+        rows are likely to be stored, as far as those tell that are there. The last stays the last.
+        """
+        left = list(self.order[:-1])
+        while left:
+            guesses = [eddy.rows_to_come(name, self.expected_rows) for name in left]
+            yield left.pop(guesses.index(min(guesses)))
+        yield self.order[-1]
 
     def _run_access(
         self,
@@ -166,9 +179,12 @@ class EddyTask:
     ) -> Iterator[pa.RecordBatch]:
         n_before = 0
         if not eddy.is_hopeless:
+            kept = None
+            if name != self.order[-1]:  # whose rows are not stored: to probe with them is cheaper
+                kept = eddy.partner_filter(name, self.expected_rows)
             for batch in arrivals:
                 try:
-                    eddy.push(name, batch)
+                    eddy.push(name, batch if kept is None else kept(batch))
                     while (rows := eddy.poll()) is not None:
                         yield rows
                 except Exception as error:

@@ -284,7 +284,10 @@ class AutoPolicy:
             known = evidence[i]
             age = float(now - known.at_rows)
             seen = known.past.n_in
-            if known.is_stale or (seen <= FIRST_LOOK_ROWS and estimate.selectivity < FEW_MATCHES):
+            fans_out = seen and known.past.n_out > FEW_MATCHES * seen
+            if fans_out:  # others' figures, however many, say nothing of how many matches are here
+                estimate = known.own
+            if known.is_stale or (seen <= FIRST_LOOK_ROWS and not fans_out):
                 age += 1e18 if not seen else 1e9
             if age > STALE_AFTER_ROWS and i != ranked[0][1]:
                 extra_ns = max(

@@ -123,6 +123,11 @@ class Evidence:
         self.n_calm_needed = CALM_RUNS
         self._reset()
 
+    @property
+    def own(self) -> Estimate:
+        """What the module did at this signature when it last ran there; only if it did."""
+        return Estimate(self.past.n_out / self.past.n_in, self.cost_ns)
+
     def _reset(self) -> None:
         self.is_touched = False
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0

@@ -1,0 +1,162 @@
+"""Rows without partners, dropped on the way in: semi-joins with relations that have ended.
+
+When a relation has ended, its SteM says which keys there are. A row of another relation that is still
+to come and has none of them is in no result, so it need not be stored or indexed. What is left of that
+relation tells in turn which rows of the next one matter: a condition on nations thins out customers,
+and through them orders (Yannakakis' first pass, while reading).
+
+The keys of a SteM are kept in a Bloom filter, which may let rows through that have no partner, and
+never drops one that has. A filter that drops too little is not asked any more: after some rows that is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from eddies.core.graph import Graph
+from eddies.core.kernels.bloom import add_words, may_contain
+from eddies.core.modules.stem import SteM
+from eddies.core.state.columns import Words, column_of, is_key_type
+from eddies.core.state.keys import key_words
+
+__all__ = ["Partners"]
+
+_KEYS_PER_WORD = 8  # eight bits a key
+_CHUNK_ROWS = 1 << 16
+_JUDGED_ROWS = 1 << 15  # after which it is known what a filter drops...
+_KEEPS_TOO_MUCH = 0.75  # ...and one that keeps more is not worth asking: storing costs little more
+_LARGER = 2  # times the rows to come: a filter of so many keys costs more than it spares
+_THINNED_OUT = 0.75  # share of a partner's rows that is left: with more, most keys are there...
+_SMALLER = 16  # ...unless it has so many times fewer rows than the relation that is to come
+
+
+class Partners:
+    """The Bloom filters of relations that have ended, made when they are first needed."""
+
+    def __init__(self, graph: Graph, stems: Sequence[SteM]) -> None:
+        self._graph = graph
+        self._stems = stems
+        self._blooms: dict[tuple[int, str], Words] = {}
+
+    def known_to(self, relation: int, ended: Sequence[bool]) -> dict[str, list[tuple[int, str]]]:
+        """By key column of `relation`, which has one role: ended sources and their columns."""
+        own = self._graph.relations[relation]
+        found: dict[str, list[tuple[int, str]]] = {}
+        for key_class in self._graph.classes:
+            column = key_class.column_by_source.get(own.roles[0])
+            if column is None or column not in own.read.names:
+                continue
+            for source, other in key_class.column_by_source.items():
+                if source != own.roles[0] and ended[self._graph.roles[source].relation]:
+                    found.setdefault(column, []).append((source, other))
+        return found
+
+    def rows_to_come(
+        self, relation: int, ended: Sequence[bool], expected_rows: Mapping[str, int]
+    ) -> tuple[float, float]:
+        """A guess how many rows of `relation` have partners, and as a tie-break how few a partner has.
+
+        If keys are spread evenly, the share of a partner's rows that is left is also that of its keys.
+        """
+        n_rows = float(expected_rows.get(self._graph.relations[relation].name, np.inf))
+        likely, fewest = n_rows, np.inf
+        for partners in self.known_to(relation, ended).values():
+            for source, _ in partners:
+                other = self._graph.roles[source].relation
+                n_stored = self._stems[other].store.n_rows
+                n_all = expected_rows.get(self._graph.relations[other].name, n_stored)
+                likely = min(likely, n_rows * n_stored / max(n_all, 1))
+                fewest = min(fewest, n_stored)
+        return likely, fewest
+
+    def filter(
+        self, relation: int, ended: Sequence[bool], expected_rows: Mapping[str, int]
+    ) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+        """A function that drops rows without partners from batches of `relation`; None if no relation
+        that has ended tells anything. `expected_rows` are those of relations in all.
+        """
+        n_likely, _ = self.rows_to_come(relation, ended, expected_rows)
+        read = self._graph.relations[relation].read
+        asked: list[_Asked] = []
+        for column, partners in self.known_to(relation, ended).items():
+            type_ = read.field(column).type
+            for source, other in partners:
+                store = self._stems[self._graph.roles[source].relation].store
+                if not _alike(store.column(other).type, type_) or store.n_rows > _LARGER * n_likely:
+                    continue
+                n_all = expected_rows.get(store.name, store.n_rows)
+                if store.n_rows <= max(_THINNED_OUT * n_all, n_likely / _SMALLER):
+                    asked.append(_Asked(column, type_, self._bloom(source, other)))
+        return _PartnerFilter(asked) if asked else None
+
+    def _bloom(self, source: int, column: str) -> Words:
+        if (source, column) not in self._blooms:
+            role = self._graph.roles[source]
+            store = self._stems[role.relation].store
+            n_words = 1 << max(1, (store.n_rows // _KEYS_PER_WORD).bit_length())
+            bloom = np.zeros(n_words, dtype=np.uint64)
+            for start in range(0, store.n_rows, _CHUNK_ROWS):
+                stop = min(start + _CHUNK_ROWS, store.n_rows)
+                words, _ = key_words([(store.column(column), None)], start, stop)
+                if role.flag is not None:
+                    words = words[store.column(role.flag).words(None, start, stop) != 0]
+                add_words(np.ascontiguousarray(words), bloom)
+            self._blooms[source, column] = bloom
+        return self._blooms[source, column]
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether equal values of these types have equal words."""
+    whole = pa.types.is_signed_integer
+    return is_key_type(one) and (one == other or bool(whole(one) and whole(other)))
+
+
+class _Asked:
+    """A Bloom filter that is asked for a column, and what came of it."""
+
+    __slots__ = ("bloom", "column", "n_in", "n_kept", "type")
+
+    def __init__(self, column: str, type_: pa.DataType, bloom: Words) -> None:
+        self.column = column
+        self.type = type_
+        self.bloom = bloom
+        self.n_in = 0
+        self.n_kept = 0
+
+    @property
+    def is_worth_asking(self) -> bool:
+        return self.n_in < _JUDGED_ROWS or self.n_kept <= _KEEPS_TOO_MUCH * self.n_in
+
+
+class _PartnerFilter:
+    """Asks filters one after another, the one that keeps least first."""
+
+    def __init__(self, asked: list[_Asked]) -> None:
+        self._asked = asked
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for asked in self._asked:
+            array = batch.column(asked.column)
+            if batch.num_rows == 0 or array.type != asked.type:
+                continue
+            words, valid = key_words([(column_of(array), None)])
+            n_rows = batch.num_rows
+            positions = np.empty(n_rows + 1, dtype=np.int32)
+            passed = np.empty(n_rows + 1, dtype=np.uint64)
+            n_kept = may_contain(np.ascontiguousarray(words), asked.bloom, positions, passed)
+            kept = positions[:n_kept]
+            if valid is not None:
+                kept = kept[valid[kept] != 0]
+            asked.n_in += n_rows
+            asked.n_kept += kept.shape[0]
+            if kept.shape[0] <= _KEEPS_TOO_MUCH * n_rows:
+                batch = batch.take(pa.array(kept))
+        self._asked = sorted(
+            (asked for asked in self._asked if asked.is_worth_asking),
+            key=lambda asked: asked.n_kept / max(asked.n_in, 1),
+        )
+        return batch
