@@ -450,14 +450,11 @@ class Eddy:
 
     def _poll(self) -> pa.RecordBatch | None:
         output = self.output
-        while not output.has_ready:
-            if self._go_on():
-                continue
-            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
-                self._finish()
-                continue
-            output.flush()
-            break
+        while not output.has_ready and not self._go_on():
+            if self._is_finished or not all(self._ended) or self.mode.n_pending:
+                output.flush()
+                break
+            self._finish()
         rows = output.pop()
         if self._running and output.n_ready < _MOST_READY // 2:
             self._resume_paused()

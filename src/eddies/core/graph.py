@@ -19,7 +19,7 @@ is transitive there too; keys of different types are never put into one class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -82,10 +82,10 @@ class KeyClass:
 
     type: pa.DataType
     column_by_source: Mapping[int, str]
+    mask: int = field(init=False, compare=False)  # of the sources
 
-    @property
-    def mask(self) -> int:
-        return sum(1 << source for source in self.column_by_source)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", sum(1 << source for source in self.column_by_source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,11 +594,11 @@ def _derived_type(builder: _Builder, read: pa.Schema, expr: Expr) -> pa.DataType
 def _merged_schema(table: str, schemas: list[pa.Schema]) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
     for schema in schemas:
-        for field in schema:
-            type_ = normal_type(field.type)
-            if types.setdefault(field.name, type_) != type_:
+        for column in schema:
+            type_ = normal_type(column.type)
+            if types.setdefault(column.name, type_) != type_:
                 raise TypeMismatchError(
-                    f"column {field.name!r} of {table!r} has type {types[field.name]} in one role "
+                    f"column {column.name!r} of {table!r} has type {types[column.name]} in one role "
                     f"and {type_} in another"
                 )
     return pa.schema(list(types.items()))

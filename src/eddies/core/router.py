@@ -215,15 +215,19 @@ class Router:
         """Run a step. Unless `is_told`, the policy does not hear of it."""
         step = route.steps[choice]
         n_in = batch.n_rows
+        scratch = self.scratch
         try:
-            started = self._prepare(step)
+            started = self._now()
+            n_indexed = step.prepare(scratch)
+            if n_indexed:
+                started = self._note_indexed(step, n_indexed, started)
             if n_in >= _TIMED_BY_WORK and route.is_probe[choice]:
                 # Whoever takes the processor away in the middle must not make a module look dear.
                 worked = self._worked()
-                out, more = step.run(batch, self.scratch)
+                out, more = step.run(batch, scratch)
                 elapsed = self._worked() - worked
             else:
-                out, more = step.run(batch, self.scratch)
+                out, more = step.run(batch, scratch)
                 elapsed = self._now() - started
         except Exception as error:
             error.add_note(f"while {n_in} rows went to module {step.name}")
@@ -233,12 +237,15 @@ class Router:
             self._stack.append(self._paused(more, route, choice, is_told))
         return out
 
-    def _prepare(self, step: Step) -> int:
-        """Bring the state behind a step up to date; the time when that is done."""
+    def _prepare(self, step: Step) -> None:
+        """Bring the state behind a step up to date."""
         started = self._now()
         n_indexed = step.prepare(self.scratch)
-        if not n_indexed:
-            return started
+        if n_indexed:
+            self._note_indexed(step, n_indexed, started)
+
+    def _note_indexed(self, step: Step, n_indexed: int, started: int) -> int:
+        """An index has grown since `started`; the time when that is done."""
         self.has_indexed = True
         indexed = self._now()
         self.ns_indexing += indexed - started
