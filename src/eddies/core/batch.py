@@ -61,12 +61,19 @@ class RoutedBatch:
 
     __slots__ = ("_arrays", "ids", "n_rows", "origin", "route")
 
-    def __init__(self, route: Route, origin: Origin, ids: list[Ids | None], n_rows: int) -> None:
+    def __init__(
+        self,
+        route: Route,
+        origin: Origin,
+        ids: list[Ids | None],
+        n_rows: int,
+        arrays: dict[tuple[int, str], pa.Array] | None = None,
+    ) -> None:
         self.route = route
         self.origin = origin
         self.ids = ids
         self.n_rows = n_rows
-        self._arrays: dict[tuple[int, str], pa.Array] = {}
+        self._arrays = {} if arrays is None else arrays
 
     def column(self, column: Column) -> pa.Array:
         """The values of `column` for the rows of this batch."""
@@ -74,7 +81,7 @@ class RoutedBatch:
         key = (source_id, column.name)
         array = self._arrays.get(key)
         if array is None:
-            array = self.origin.places[source_id].column(column.name).take(self.ids[source_id])
+            array = self.origin.places[source_id].take(column.name, self.ids[source_id])
             self._arrays[key] = array
         return array
 
@@ -87,9 +94,7 @@ class RoutedBatch:
     def kept(self, route: Route, keep: npt.NDArray[np.bool_] | None) -> RoutedBatch:
         """The rows where `keep` is true (all when it is None)."""
         if keep is None or keep.all():
-            same = RoutedBatch(route, self.origin, self.ids, self.n_rows)
-            same._arrays = self._arrays
-            return same
+            return RoutedBatch(route, self.origin, self.ids, self.n_rows, self._arrays)
         return self.picked(route, np.flatnonzero(keep).astype(np.int32))
 
     def picked(self, route: Route, positions: Ids) -> RoutedBatch:

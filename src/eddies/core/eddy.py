@@ -27,8 +27,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +58,7 @@ from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
 from eddies.core.regret import RegretLog, RegretRouter
 from eddies.core.route import Route, RouteTable
-from eddies.core.router import Router
+from eddies.core.router import WORTH_A_BATCH, Router
 from eddies.core.state.rows import Block
 from eddies.core.state_modes import StateMode, make_access_mode, make_state_mode, with_stems
 from eddies.core.state_modes.access import AccessMode
@@ -73,8 +74,7 @@ _MOST_READY = 64  # unread result batches at which several threads pause
 _GLANCE_S = 0.005  # how often the polling thread looks whether they have results
 
 
-@dataclass(frozen=True, slots=True)
-class _Unbuilt:
+class _Unbuilt(NamedTuple):
     """A piece of the last relation: not stored, not even admitted yet."""
 
     relation: int
@@ -110,8 +110,9 @@ class Eddy:
         self._events = events
         self._stamps = stamps or EarlierOnly()
         self._regret = regret
-        self._source_ids = {role.name: role.source_id for role in self.graph.roles}
-        self._relation_ids = {r.name: i for i, r in enumerate(self.graph.relations)}
+        # A relation goes by its own name, or by that of one of its roles.
+        self._relation_ids = {role.name: role.relation for role in self.graph.roles}
+        self._relation_ids |= {r.name: i for i, r in enumerate(self.graph.relations)}
         expected = expected_rows or {}
         is_bounded = self.options.memory is not None  # rows may be flushed before they are many
         self.stems = [
@@ -231,6 +232,10 @@ class Eddy:
         n_rows = batch.num_rows
         try:
             start = 0
+            if 0 < n_rows <= min(self._piece_rows, WORTH_A_BATCH):  # never cut
+                self._take_in(relation, batch)
+                self._n_arrived[relation] += n_rows
+                return
             while start < n_rows:
                 piece_rows = self._piece_rows
                 if self._n_arrived[relation] < _FIRST_ROWS:
@@ -477,14 +482,11 @@ class Eddy:
 
     def _poll(self) -> pa.RecordBatch | None:
         output = self.output
-        while not output.has_ready:
-            if self._go_on():
-                continue
-            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
-                self._finish()
-                continue
-            output.flush()
-            break
+        while not output.has_ready and not self._go_on():
+            if self._is_finished or not all(self._ended) or self.mode.n_pending:
+                output.flush()
+                break
+            self._finish()
         rows = output.pop()
         if self._running and output.n_ready < _MOST_READY // 2:
             self._resume_paused()
@@ -530,10 +532,8 @@ class Eddy:
 
     def _relation(self, source: str) -> int:
         relation = self._relation_ids.get(source)
-        if relation is None and source in self._source_ids:
-            relation = self.graph.roles[self._source_ids[source]].relation
         if relation is None:
-            known = ", ".join(self._relation_ids)
+            known = ", ".join(relation.name for relation in self.graph.relations)
             raise SourceError(f"the query reads no relation {source!r}; it reads {known}")
         return relation
 
@@ -551,9 +551,9 @@ class Eddy:
         block = self._admit(relation, piece, stored=True)
         if block.n_rows == 0:
             return
-        batches = list(self.mode.take_in(relation, block))
-        self._check_budget()
-        self._waiting.extend(batches)
+        self._waiting.extend(self.mode.take_in(relation, block))
+        if self._budget_bytes is not None:
+            self._check_budget()
         if self.mode.needs_safe_point:
             self._reach_safe_point()
 
@@ -622,9 +622,9 @@ class Eddy:
         if self._running:
             self._await_some()
             return True
-        router, output, waiting = self._routers[0], self.output, self._waiting
+        router, output, waiting, mode = self._routers[0], self.output, self._waiting, self.mode
         limited = self._budget_bytes is not None
-        inserts = limited and self.mode.stores_on_the_way
+        inserts = limited and mode.stores_on_the_way
         while True:
             while router.step():
                 if inserts:
@@ -633,19 +633,20 @@ class Eddy:
                     return True
             if limited:
                 self._check_growth(router)
-            self.mode.at_safe_point()
-            if self._has_routed_all_stored:
-                self.mode.at_rest()
-            if not waiting:
-                resumed = self.mode.resume()
+            mode.at_safe_point()
+            first = waiting[0] if waiting else None
+            if first is None:
+                mode.at_rest()
+                resumed = mode.resume()
                 if resumed is None:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
                 continue
-            first = waiting[0]
-            if not self._is_prepared and isinstance(first, _Unbuilt):
-                self._is_prepared = True
-                self.mode.before_last(first.relation)
+            if isinstance(first, _Unbuilt):  # then all that is stored has been routed
+                mode.at_rest()
+                if not self._is_prepared:
+                    self._is_prepared = True
+                    mode.before_last(first.relation)
             if len(self._routers) > 1 and self._stores_no_more():
                 self._spread()
                 return True
@@ -666,7 +667,8 @@ class Eddy:
                 return
         else:
             batch = waiting
-        self._begin(router, batch, Signature(1 << batch.origin.driver))
+        batch.route = router.table.entry(batch.origin.driver)
+        router.start(batch)
 
     def _begin(self, router: Router, batch: RoutedBatch, signature: Signature) -> None:
         batch.route = router.table.route(signature)

@@ -36,6 +36,10 @@ class Entry:
         self._relation = relation
         self._functions = graph.functions
         self._roles = [graph.roles[source_id] for source_id in relation.roles]
+        self._derives = bool(relation.derived)
+        self._stored = relation.stored.names
+        self._schema: pa.Schema | None = None  # of the last batch, and where its columns are
+        self._places: list[tuple[str, int]] = []
         self._needed = set(relation.stored.names) | _names(expr for _, expr in relation.derived)
 
     def admit(self, batch: pa.RecordBatch) -> Block:
@@ -51,11 +55,11 @@ class Entry:
                     arrays, n_rows = _filtered(arrays, kept, needed)
         else:
             arrays, n_rows = self._flagged(arrays, n_rows)
-        for name, expr in self._relation.derived:
-            arrays[name] = self._derived(name, expr, arrays, n_rows)
-        return Block.from_arrow(
-            {name: arrays[name] for name in self._relation.stored.names}, n_rows, batch.num_rows
-        )
+        if self._derives:
+            for name, expr in self._relation.derived:
+                arrays[name] = self._derived(name, expr, arrays, n_rows)
+        stored = {name: arrays[name] for name in self._stored}
+        return Block.from_arrow(stored, n_rows, batch.num_rows)
 
     def _flagged(self, arrays: Arrays, n_rows: int) -> tuple[Arrays, int]:
         flags: dict[str, npt.NDArray[np.bool_]] = {}
@@ -100,7 +104,19 @@ class Entry:
         return values.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
 
     def _read(self, batch: pa.RecordBatch) -> Arrays:
+        """The columns that the query reads, in their normal types."""
+        schema = batch.schema
+        if self._schema is None or not schema.equals(self._schema):
+            return self._first_read(batch)
+        return {name: batch.column(place) for name, place in self._places}
+
+    def _first_read(self, batch: pa.RecordBatch) -> Arrays:
+        """The same for a batch of another schema than the last; if nothing need be converted, batches
+        like it are read without a look at names and types.
+        """
         arrays: Arrays = {}
+        places = []
+        is_normal = True
         for field in self._relation.read:
             position = batch.schema.get_field_index(field.name)
             if position < 0:
@@ -111,7 +127,11 @@ class Entry:
             array = batch.column(position)
             if array.type != field.type:
                 array = self._converted(array, field)
+                is_normal = False
             arrays[field.name] = array
+            places.append((field.name, position))
+        if is_normal:
+            self._schema, self._places = batch.schema, places
         return arrays
 
     def _converted(self, array: pa.Array, field: pa.Field) -> pa.Array:

@@ -33,6 +33,7 @@ class Route:
         "epoch",
         "fork",
         "is_expanded",
+        "is_probe",
         "n_in",
         "n_left",
         "n_out",
@@ -47,6 +48,7 @@ class Route:
         self.is_expanded = False
         self.fork: Fork | None = None
         self.steps: list[Step] = []
+        self.is_probe: list[bool] = []
         self.choice = 0
         self.n_left = 0  # rows the decision in force is still good for
         self.epoch = -1  # period in which it was made
@@ -62,6 +64,7 @@ class RouteTable:
     def __init__(self, expander: Expander) -> None:
         self._expander = expander
         self._routes: dict[Signature, Route] = {}
+        self._entries: dict[int, Route] = {}  # of base batches, by source
         self._retired: list[Route] = []
         self.n_forks = 0
 
@@ -72,10 +75,19 @@ class RouteTable:
             route = self._routes[signature] = Route(signature)
         return route
 
+    def entry(self, source: int) -> Route:
+        """The route of a base batch of `source`."""
+        route = self._entries.get(source)
+        if route is None:
+            route = self._entries[source] = self.route(Signature(1 << source))
+        return route
+
     def expand(self, route: Route) -> None:
         """Work out the legal steps of `route`."""
         route.fork, route.steps = self._expander(route, self)
         n_steps = len(route.steps)
+        candidates = () if route.fork is None else route.fork.candidates
+        route.is_probe = [candidate.kind == "probe" for candidate in candidates]
         route.n_in, route.n_out = [0] * n_steps, [0] * n_steps
         route.n_runs, route.ns = [0] * n_steps, [0] * n_steps
         route.is_expanded = True
@@ -87,6 +99,7 @@ class RouteTable:
         """
         self._retired += [route for route in self._routes.values() if route.is_expanded]
         self._routes.clear()
+        self._entries.clear()
 
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""

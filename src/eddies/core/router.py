@@ -17,14 +17,14 @@ from eddies.core.clock import Clock
 from eddies.core.diversion import Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
-from eddies.core.policies.base import RoutingPolicy
+from eddies.core.policies.base import Fork, RoutingPolicy
 from eddies.core.route import Route, RouteTable
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["Router"]
+__all__ = ["WORTH_A_BATCH", "Router"]
 
 _UNTIL_REOPTIMIZED = 2**62
-_WORTH_A_BATCH = 16_384
+WORTH_A_BATCH = 16_384  # rows: smaller pieces are not made
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
 _TIMED_BY_WORK = 4096  # rows of a probe that is timed by the processor: to ask costs a microsecond
 _EXPLODES = 256  # matches for each row after which a decision for a few rows is looked at again
@@ -81,17 +81,17 @@ class Router:
         """Driver rows that are likely to be finished within `ns`; at least what is worth a batch."""
         if not self.n_driver_rows or not self.ns_working:
             return _UNTIL_REOPTIMIZED
-        return max(_WORTH_A_BATCH, ns * self.n_driver_rows // self.ns_working)
+        return max(WORTH_A_BATCH, ns * self.n_driver_rows // self.ns_working)
 
     def start(self, batch: RoutedBatch) -> None:
         """Take up a base batch. Called at a safe point only."""
-        assert self.n_in_flight == 0, (
-            "safe points: a base batch may start only when none is in flight"
-        )
+        is_idle = self._current is None and not self._stack
+        assert is_idle, "safe points: a base batch may start only when none is in flight"
+        n_rows = batch.n_rows
         if self._is_time_to_reoptimize():
             self._reoptimize()
-        self._n_since_reoptimized += batch.n_rows
-        self.n_driver_rows += batch.n_rows
+        self._n_since_reoptimized += n_rows
+        self.n_driver_rows += n_rows
         self._current = batch
 
     def drop(self) -> None:
@@ -124,46 +124,54 @@ class Router:
             self._events.emit(Reoptimized(started, self.n_driver_rows, elapsed))
 
     def step(self) -> bool:
-        """Run one step; False when nothing is in flight any more."""
-        batch = self._current
-        while batch is None:
-            if not self._stack:
-                return False
-            top = len(self._stack) - 1
-            batch = next(self._stack[top], None)  # which may put more on the stack
-            if batch is None:
-                del self._stack[top]
-        route = batch.route
-        if not route.is_expanded:
-            self.table.expand(route)
-        fork = route.fork
-        if fork is None:
-            self._current = None
-            self._collect(batch)
-            return True
-        if batch.n_rows > self._batch_rows:
-            batch = self._first_of(batch, self._batch_rows)
+        """Take one batch as far as it goes: it becomes a result, or nothing is left of it. False when
+        nothing is in flight any more.
+        """
+        batch = self._current or self._next_paused()
+        if batch is None:
+            return False
+        self._current = None
         policy = self.policy
-        if len(fork.candidates) == 1:
+        while batch is not None:
+            route = batch.route
+            fork = route.fork
+            if fork is None:
+                if not route.is_expanded:
+                    self.table.expand(route)
+                    continue
+                self._collect(batch)
+                break
+            if batch.n_rows > self._batch_rows:
+                batch = self._first_of(batch, self._batch_rows)
             choice = 0
-        else:
-            if route.epoch != self._epoch or route.n_left <= 0 or policy.every_batch:
-                self._decide(route)
-            choice = route.choice
-            if batch.n_rows > route.n_left:
-                batch = self._first_of(batch, route.n_left)
-            route.n_left -= batch.n_rows
-            if policy.diverts and self._diversion.is_worth_a_look(route, choice):
-                self._current = None
-                self._stack.append(self._apart(batch, route, choice))
-                return True
-        self._current = self._run(batch, route, choice)
+            if len(fork.candidates) > 1:
+                if route.epoch != self._epoch or batch.n_rows > route.n_left or policy.every_batch:
+                    self._decide(route, fork)
+                    if batch.n_rows > route.n_left:
+                        batch = self._first_of(batch, route.n_left)
+                choice = route.choice
+                route.n_left -= batch.n_rows
+                if policy.diverts and self._diversion.is_worth_a_look(route, choice):
+                    self._stack.append(self._apart(batch, route, choice))
+                    break
+            batch = self._run(batch, route, choice)
         return True
+
+    def _next_paused(self) -> RoutedBatch | None:
+        """The next batch of the latest step that has more to give."""
+        stack = self._stack
+        while stack:
+            top = len(stack) - 1
+            batch = next(stack[top], None)  # which may put more on the stack
+            if batch is not None:
+                return batch
+            del stack[top]
+        return None
 
     def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
         """What comes of a batch some of whose rows may be better off elsewhere."""
         for number, part in self._diversion.apart(batch, route, choice):
-            out = self._run(part, route, number, is_told=number == choice)
+            out = self._run(part, route, number, number == choice)
             if out is not None:
                 yield out
 
@@ -193,10 +201,9 @@ class Router:
             if route.steps[(first + turn) % n_steps].prepare(self.scratch):
                 self.has_indexed = True
 
-    def _decide(self, route: Route) -> None:
-        assert route.fork is not None
+    def _decide(self, route: Route, fork: Fork) -> None:
         started = self._now()
-        decision = self.policy.choose(route.fork)
+        decision = self.policy.choose(fork)
         route.choice = decision.choice
         route.n_left = _UNTIL_REOPTIMIZED if decision.n_rows is None else max(1, decision.n_rows)
         route.epoch = self._epoch
@@ -204,41 +211,45 @@ class Router:
         self.ns_deciding += self._now() - started
 
     def _run(
-        self, batch: RoutedBatch, route: Route, choice: int, *, is_told: bool = True
+        self, batch: RoutedBatch, route: Route, choice: int, is_told: bool = True
     ) -> RoutedBatch | None:
         """Run a step. Unless `is_told`, the policy does not hear of it."""
-        fork = route.fork
-        assert fork is not None
         step = route.steps[choice]
         n_in = batch.n_rows
+        scratch = self.scratch
         try:
-            started = self._prepare(step)
-            if n_in >= _TIMED_BY_WORK and fork.candidates[choice].kind == "probe":
+            started = self._now()
+            n_indexed = step.prepare(scratch)
+            if n_indexed:
+                started = self._note_indexed(step, n_indexed, started)
+            if n_in >= _TIMED_BY_WORK and route.is_probe[choice]:
                 # Whoever takes the processor away in the middle must not make a module look dear.
                 worked = self._worked()
-                out, more = step.run(batch, self.scratch)
+                out, more = step.run(batch, scratch)
                 elapsed = self._worked() - worked
             else:
-                out, more = step.run(batch, self.scratch)
+                out, more = step.run(batch, scratch)
                 elapsed = self._now() - started
         except Exception as error:
             error.add_note(f"while {n_in} rows went to module {step.name}")
             raise
         n_out = 0 if out is None else out.n_rows
         self._count(route, choice, n_in, n_out, elapsed, is_told)
-        route.n_runs[choice] += 1
         if n_out > _EXPLODES * n_in and route.n_left < _UNTIL_REOPTIMIZED // 2:
             route.n_left = 0
         if more is not None:
             self._stack.append(self._paused(more, route, choice, is_told))
         return out
 
-    def _prepare(self, step: Step) -> int:
-        """Bring the state behind a step up to date; the time when that is done."""
+    def _prepare(self, step: Step) -> None:
+        """Bring the state behind a step up to date."""
         started = self._now()
         n_indexed = step.prepare(self.scratch)
-        if not n_indexed:
-            return started
+        if n_indexed:
+            self._note_indexed(step, n_indexed, started)
+
+    def _note_indexed(self, step: Step, n_indexed: int, started: int) -> int:
+        """An index has grown since `started`; the time when that is done."""
         self.has_indexed = True
         indexed = self._now()
         self.ns_indexing += indexed - started
@@ -255,10 +266,12 @@ class Router:
         elapsed: int,
         is_told: bool = True,
     ) -> None:
+        """Note a run, or with no rows in, what a run returned later."""
         fork = route.fork
         assert fork is not None
         route.n_in[choice] += n_in
         route.n_out[choice] += n_out
+        route.n_runs[choice] += n_in > 0
         route.ns[choice] += elapsed
         self.ns_working += elapsed
         if is_told:

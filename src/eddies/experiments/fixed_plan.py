@@ -1,7 +1,8 @@
 """A plan without an eddy: the same modules, wired by hand in one order.
 
 This is what the overhead study compares with: the same operators, the same language, the same batches,
-and nothing that decides, measures or remembers. The difference in time is what routing costs.
+and nothing that decides, measures or remembers. The difference in time is what routing costs. Like an
+eddy, the plan does not take a batch through while a source has no row yet that it could match.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 from eddies.core.batch import Origin, RoutedBatch
 from eddies.core.constraints import Move, is_result, legal_moves
 from eddies.core.entry import Entry
-from eddies.core.exactly_once import EarlierOnly
+from eddies.core.exactly_once import EarlierOnly, can_match
 from eddies.core.graph import make_graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Step
@@ -86,15 +87,20 @@ class FixedPlan:
         lengths = [store.n_rows for store in self._stores]
         self._drive(relation, block, lengths, lengths)
 
-    def finish(self) -> pa.Table:
-        """The answer."""
+    def finish(self) -> list[pa.RecordBatch]:
+        """The answer, of `schema`."""
         self._output.finish()
         batches = []
         while (batch := self._output.pop()) is not None:
             batches.append(batch)
         for stem in self._stems:
             stem.release()
-        return pa.Table.from_batches(batches, schema=self._output.schema)
+        return batches
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return self._output.schema
 
     def _drive(
         self, relation: int, block: Block, before: Sequence[int], after: Sequence[int]
@@ -103,6 +109,8 @@ class FixedPlan:
             return
         source = self._graph.relations[relation].roles[0]
         limits = self._stamps.limits(self._graph, source, before, after)
+        if not can_match(limits, source):
+            return
         places: list[Block | RowStore] = [self._stores[r.relation] for r in self._graph.roles]
         places[source] = block
         home = self._stores[relation]

@@ -171,8 +171,11 @@ def _star(
 
 
 def run_eddy(work: Workload, policy: str, every: int | None) -> Timed:
-    """An eddy that renews its decisions every `every` rows."""
-    options = Options(policy=policy, reoptimize_every=every, batch_rows=max(work.batch_rows, 64))
+    """An eddy that renews its decisions every `every` rows. It keeps SteMs, as the fixed plan does: the
+    same modules are compared with and without a router.
+    """
+    batch_rows = max(work.batch_rows, 64)
+    options = Options(policy=policy, state="stems", reoptimize_every=every, batch_rows=batch_rows)
     eddy = Eddy(work.query, options)
     numbers = {relation.name: i for i, relation in enumerate(eddy.graph.relations)}
     for name, batch in work.loaded:
@@ -203,9 +206,9 @@ def run_fixed(work: Workload) -> Timed:
     for name, batch in work.loaded:
         plan.load(name, batch)
     feed = plan.stream if work.is_streamed else plan.push
-    answer: list[pa.Table] = []
-    seconds = _time(work, feed, lambda: answer.append(plan.finish()))
-    return Timed(answer[0], seconds)
+    answer: list[pa.RecordBatch] = []
+    seconds = _time(work, feed, lambda: answer.extend(plan.finish()))
+    return Timed(pa.Table.from_batches(answer, schema=plan.schema), seconds)
 
 
 def run_base(work: Workload) -> Timed:

@@ -68,6 +68,10 @@ class Aggregator:
         self._may_hand_out = aggregation.partial and bool(aggregation.groups)
         self._table: GroupTable | None = None
         self._can_use_table = True
+        self._only_counts = not aggregation.groups and all(
+            aggregate.function == "count_star" for aggregate in aggregation.aggregates
+        )
+        self._n_counted = 0  # rows, where only their number is asked for
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
         self.n_rows = 0
@@ -78,6 +82,9 @@ class Aggregator:
         if n == 0:
             return
         self.n_rows += n
+        if self._only_counts:
+            self._n_counted += n
+            return
         arguments = [
             None
             if aggregate.arg is None
@@ -208,12 +215,14 @@ class Aggregator:
         self._partials, self._n_partial, self._n_collected = [], 0, 0
         self._merge_at = _FEWEST_PARTIAL_ROWS
         self._table = None
+        self._n_counted = 0
         return groups
 
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
         other._empty_table()
         self.n_rows += other.n_rows
+        self._n_counted += other._n_counted
         self._partials += other._partials
         self._n_partial += other._n_partial
 
@@ -251,7 +260,8 @@ class Aggregator:
             return self._rows(self._partials[0])
         if groups:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
-        row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
+        n = self._n_counted  # zero unless nothing but the number of rows is asked for
+        row = {a.name: n if a.function.startswith("count") else None for a in aggregates}
         arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

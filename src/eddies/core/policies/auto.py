@@ -32,7 +32,7 @@ import random
 from typing import NamedTuple
 
 from eddies.core.lineage import Signature
-from eddies.core.policies.base import Candidate, Decision, Fork
+from eddies.core.policies.base import Candidate, Decision, Fork, until_reoptimized
 from eddies.core.policies.evidence import Estimate, Evidence, Ledger, Place
 from eddies.core.policies.measure import without_cross
 
@@ -54,6 +54,8 @@ STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new lo
 CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a part of a batch only
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
+WORTH_NS = 2_000_000  # of work between two countings-in of a calm period: one takes a fiftieth...
+WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 
 
@@ -67,6 +69,18 @@ class _Slice(NamedTuple):
     kept: float
     saved_ns: float
     price_ns: float
+
+
+class _Standing(NamedTuple):
+    """A decision for the best known way, which is repeated until evidence was counted in or the place
+    has seen `upto_rows` rows.
+    """
+
+    fork: Fork
+    version: int
+    place: Place
+    upto_rows: int
+    decision: Decision
 
 
 class _Trial:
@@ -96,7 +110,8 @@ class AutoPolicy:
     account.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
-    Decides: once per fork and re-optimization, and after every slice.
+    Decides: once per fork and re-optimization, and after every slice. Asked more often than deciding
+    is worth (`WORTH_NS`), it repeats itself, unless a run surprised it or it is exploring.
     Worst case: a shift costs one re-optimization period in the old order if it shows in a module
     that is used. If only an unused module improved, it is found when the account can pay a slice: a
     few periods, or a dozen if a period is so little work that the runs of a slice are a part of it.
@@ -124,13 +139,18 @@ class AutoPolicy:
         self._trial_of: dict[Evidence, _Trial] = {}
         self._slices: dict[Evidence, _Slice] = {}
         self._is_learning = True  # some module or fork is new: every run counts at once
+        self._standing: dict[int, _Standing] = {}  # by the number of a fork
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Only sums; see `Ledger`."""
         self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns)
 
     def reoptimize(self) -> None:
-        """Counts in what was observed. Fading goes by rows, so calling this often does no harm."""
+        """Counts in what was observed, if that is worth it. Fading goes by rows, so calling this often
+        does no harm.
+        """
+        if self._has_little_news():
+            return
         self._absorb()
         self._ledger.is_surprised = False
         self._slices.clear()
@@ -140,19 +160,32 @@ class AutoPolicy:
         self._trial_of.clear()
         self._is_learning = any(trial.is_open for trial in self._trials.values())
 
+    def _has_little_news(self) -> bool:
+        ledger = self._ledger
+        is_exploring = self._is_learning or self._slices or self._trial_of
+        is_little = ledger.ns_unabsorbed < WORTH_NS and ledger.n_unabsorbed < WORTH_ROWS
+        return is_little and not is_exploring and not ledger.is_surprised
+
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""
+        standing = self._standing.get(fork.fork_id)
+        if (
+            standing is not None
+            and standing.fork is fork
+            and standing.version == self._ledger.version
+            and standing.place.n_rows < standing.upto_rows
+            and not (self._is_learning or self._slices)
+        ):
+            return standing.decision
         self._remember(fork)
         if len(fork.candidates) == 1:
-            return Decision(0)
+            return until_reoptimized(0)
         place = self._ledger.place(fork.signature)
         is_new = place.n_rows < CAUTIOUS_ROWS and self._ledger.n_unabsorbed >= FIRST_ROWS
         if self._is_learning or self._slices or is_new:
             self._absorb()
         choices = without_cross(fork)
-        evidence = {
-            i: self._ledger.evidence(fork.signature, fork.candidates[i].module) for i in choices
-        }
+        evidence = self._ledger.at(fork)
         if not fork.candidates[choices[0]].cross and self._is_learning:
             for i in choices:
                 self._slices.pop(evidence[i], None)
@@ -172,9 +205,13 @@ class AutoPolicy:
             decision = self._explore(place, ranked, evidence)
             if decision is not None:
                 return decision
+        decision, upto_rows = until_reoptimized(best), 2**62
         if place.n_rows < CAUTIOUS_ROWS:
-            return Decision(best, max(FIRST_ROWS, GROWTH * place.n_rows))
-        return Decision(best)
+            n_rows = max(FIRST_ROWS, GROWTH * place.n_rows)
+            decision, upto_rows = Decision(best, n_rows), place.n_rows + n_rows
+        version = self._ledger.version
+        self._standing[fork.fork_id] = _Standing(fork, version, place, upto_rows, decision)
+        return decision
 
     @property
     def is_surprised(self) -> bool:
@@ -273,7 +310,7 @@ class AutoPolicy:
         self,
         place: Place,
         ranked: list[tuple[float, int, Estimate]],
-        evidence: dict[int, Evidence],
+        evidence: list[Evidence],
     ) -> Decision | None:
         """A slice for the stalest candidate that the account can pay, or None."""
         now = self._ledger.n_driver_rows

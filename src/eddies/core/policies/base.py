@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, Protocol
 
 from eddies.core.lineage import Signature
 
-__all__ = ["Candidate", "Decision", "Fork", "RoutingPolicy"]
+__all__ = ["Candidate", "Decision", "Fork", "RoutingPolicy", "until_reoptimized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,19 @@ class Candidate:
 class Fork:
     """A signature and where it may go. `fork_id` counts from zero in order of first use.
 
-    `leads_to[i]` is the signature after candidate i.
+    `leads_to[i]` is the signature after candidate i; `connected` are the candidates that are no
+    Cartesian product.
     """
 
     fork_id: int
     signature: Signature
     candidates: tuple[Candidate, ...]
     leads_to: tuple[Signature, ...]
+    connected: tuple[int, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        connected = tuple(i for i, candidate in enumerate(self.candidates) if not candidate.cross)
+        object.__setattr__(self, "connected", connected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,14 @@ class Decision:
 
     choice: int
     n_rows: int | None = None
+
+
+@cache
+def until_reoptimized(choice: int) -> Decision:
+    """The decision for `choice` that is in force until the next re-optimization. Made once: policies
+    say it after every re-optimization.
+    """
+    return Decision(choice)
 
 
 class RoutingPolicy(Protocol):

@@ -172,7 +172,10 @@ class Ledger:
         self._shortest_run_ns = 2**62
         self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
-        self.n_unabsorbed = 0  # rows observed since the last absorption
+        self.n_unabsorbed = 0  # rows observed since the last absorption, and the time they took
+        self.ns_unabsorbed = 0
+        self.version = 0  # changes when estimates do
+        self._at: dict[int, tuple[Fork, list[Evidence]]] = {}  # by the number of a fork
         self._evidence: dict[tuple[Signature, int], Evidence] = {}
         self._places: dict[Signature, Place] = {}
         self._modules: dict[int, Module] = {}
@@ -180,11 +183,7 @@ class Ledger:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Sum up one run, or with no rows in, what a run returned later."""
-        key = (fork.signature, fork.candidates[choice].module)
-        try:
-            evidence = self._evidence[key]
-        except KeyError:
-            evidence = self.evidence(*key)
+        evidence = self.at(fork)[choice]
         if not evidence.is_touched:
             evidence.is_touched = True
             self._touched.append(evidence)
@@ -202,6 +201,7 @@ class Ledger:
         evidence.n_in += n_in
         evidence.place.n_rows += n_in
         self.n_unabsorbed += n_in
+        self.ns_unabsorbed += elapsed_ns
         if n_in >= JUDGE_ROWS:
             if n_in >= LONG_ROWS:
                 cost_ns = elapsed_ns / n_in
@@ -215,6 +215,15 @@ class Ledger:
                 evidence.n_calm += 1
         elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
             self._shortest_run_ns = elapsed_ns
+
+    def at(self, fork: Fork) -> list[Evidence]:
+        """Of all candidates of a fork."""
+        known = self._at.get(fork.fork_id)
+        if known is None or known[0] is not fork:
+            signature = fork.signature
+            found = [self.evidence(signature, c.module) for c in fork.candidates]
+            known = self._at[fork.fork_id] = (fork, found)
+        return known[1]
 
     def evidence(self, signature: Signature, module: int) -> Evidence:
         """Of a module at a signature, empty at first."""
@@ -239,7 +248,9 @@ class Ledger:
     def absorb(self) -> list[tuple[Evidence, int, int, int]]:
         """Count in what was observed; returns it: evidence, rows in, rows out, nanoseconds."""
         touched, self._touched = self._touched, []
-        self.n_unabsorbed = 0
+        self.n_unabsorbed = self.ns_unabsorbed = 0
+        if touched:
+            self.version += 1
         runs = []
         for evidence in touched:
             if evidence.place.is_entry:

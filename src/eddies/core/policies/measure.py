@@ -66,9 +66,8 @@ def without_cross(fork: Fork) -> Sequence[int]:
     """The choices that are no Cartesian product. If there is nothing else, the smaller products: even
     to try one row with a large one may cost more than all of the smallest.
     """
-    choices = [i for i, candidate in enumerate(fork.candidates) if not candidate.cross]
-    if choices or len(fork.candidates) == 1:
-        return choices or (0,)
+    if fork.connected or len(fork.candidates) == 1:
+        return fork.connected or (0,)
     sizes = [1.0 if c.forecast is None else c.forecast() for c in fork.candidates]
     most = _LARGER_PRODUCT * max(1.0, min(sizes))
     return [i for i, size in enumerate(sizes) if size <= most]

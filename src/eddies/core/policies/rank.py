@@ -8,8 +8,8 @@ order is optimal. The study itself sorts by selectivity alone, since all its cos
 from __future__ import annotations
 
 from eddies.core.lineage import Signature
-from eddies.core.policies.base import Decision, Fork
-from eddies.core.policies.measure import Tally, without_cross
+from eddies.core.policies.base import Decision, Fork, until_reoptimized
+from eddies.core.policies.measure import MIN_COST_NS, Tally, without_cross
 
 __all__ = ["TRIAL_ROWS", "RankPolicy"]
 
@@ -32,34 +32,56 @@ class RankPolicy:
     diverts = False
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[Signature, int], Tally] = {}
+        self._tallies: dict[tuple[Signature, int], _Ranked] = {}
+        self._at: dict[int, tuple[Fork, list[_Ranked]]] = {}  # by the number of a fork
         self._period = 0
-        self._period_of: dict[Tally, int] = {}  # in which a tally was last added to
 
     def choose(self, fork: Fork) -> Decision:
         """An untried candidate for a few rows, else the one of the highest rank."""
+        ranked = self._ranked(fork)
         best, best_rank = -1, 0.0
         for i in without_cross(fork):
-            tally = self._tallies.get((fork.signature, fork.candidates[i].module))
-            if tally is None:
+            tally = ranked[i]
+            if not tally.n_in:
                 return Decision(i, TRIAL_ROWS)
-            rank = (1.0 - tally.selectivity) / tally.cost_ns
+            # (1 - selectivity) / cost, in sums
+            rank = (tally.n_in - tally.n_out) / max(tally.elapsed_ns, MIN_COST_NS * tally.n_in)
             if best < 0 or rank > best_rank:
                 best, best_rank = i, rank
-        return Decision(best)
+        return until_reoptimized(best)
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Adds to the module's figures at this signature."""
-        key = (fork.signature, fork.candidates[choice].module)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = Tally()
-            self._period_of[tally] = self._period
-        elif self._period_of[tally] != self._period:
-            tally.fade(0.5 ** (self._period - self._period_of[tally]))
-            self._period_of[tally] = self._period
-        tally.add(n_in, n_out, elapsed_ns)
+        tally = self._ranked(fork)[choice]
+        if tally.period != self._period:
+            if tally.n_in:
+                tally.fade(0.5 ** (self._period - tally.period))
+            tally.period = self._period
+        tally.n_in += n_in
+        tally.n_out += n_out
+        tally.elapsed_ns += elapsed_ns
 
     def reoptimize(self) -> None:
         """Halves the weight of the past, for each tally when it is next added to."""
         self._period += 1
+
+    def _ranked(self, fork: Fork) -> list[_Ranked]:
+        """The figures of a fork's candidates, as far as they are known at its signature: hosts with
+        queues show a part of the candidates, and routes may be worked out anew.
+        """
+        known = self._at.get(fork.fork_id)
+        if known is None or known[0] is not fork:
+            keys = [(fork.signature, candidate.module) for candidate in fork.candidates]
+            found = [self._tallies.setdefault(key, _Ranked()) for key in keys]
+            known = self._at[fork.fork_id] = (fork, found)
+        return known[1]
+
+
+class _Ranked(Tally):
+    """A tally, and the period in which it was last added to."""
+
+    __slots__ = ("period",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.period = 0

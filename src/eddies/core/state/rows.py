@@ -25,14 +25,16 @@ _PIECE_ROWS = 1 << 17
 class Block:
     """Rows of one batch. Row ids are positions in the block.
 
+    A column is made of its Arrow array when first asked for: one that only predicates read never is.
     `n_offered` says of how many rows these were chosen by selections (all of them if not given).
     """
 
-    __slots__ = ("_columns", "memo", "n_offered", "n_rows")
+    __slots__ = ("_arrays", "_columns", "memo", "n_offered", "n_rows")
 
     def __init__(
         self, columns: Mapping[str, Column], n_rows: int, n_offered: int | None = None
     ) -> None:
+        self._arrays: dict[str, pa.Array] = {}
         self._columns = dict(columns)
         self.n_rows = n_rows
         self.n_offered = n_rows if n_offered is None else n_offered
@@ -40,15 +42,28 @@ class Block:
 
     @classmethod
     def from_arrow(
-        cls, arrays: Mapping[str, pa.Array], n_rows: int, n_offered: int | None = None
+        cls, arrays: dict[str, pa.Array], n_rows: int, n_offered: int | None = None
     ) -> Block:
-        return cls({name: column_of(array) for name, array in arrays.items()}, n_rows, n_offered)
+        """The rows of `arrays`, all of normal types. The block owns the dictionary from now on."""
+        block = cls({}, n_rows, n_offered)
+        block._arrays = arrays
+        return block
 
     def column(self, name: str) -> Column:
-        return self._columns[name]
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = column_of(self._arrays[name])
+        return column
 
     def columns(self) -> Mapping[str, Column]:
+        for name in self._arrays:
+            self.column(name)
         return self._columns
+
+    def take(self, name: str, ids: npt.NDArray[np.int32] | None) -> pa.Array:
+        """The rows `ids` (None: all) of a column as Arrow."""
+        array = self._arrays.get(name) if ids is None else None
+        return self.column(name).take(ids) if array is None else array
 
 
 class RowStore:
@@ -91,6 +106,10 @@ class RowStore:
 
     def column(self, name: str) -> Column:
         return self._columns[name]
+
+    def take(self, name: str, ids: npt.NDArray[np.int32] | None) -> pa.Array:
+        """The rows `ids` (None: all) of a column as Arrow."""
+        return self._columns[name].take(ids)
 
     def keep_only(self, rows: npt.NDArray[np.int32]) -> None:
         """Keep these rows, in this order; their ids are now their positions among them.

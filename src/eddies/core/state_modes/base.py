@@ -139,6 +139,7 @@ class BaseBatches:
     def __init__(self, graph: Graph, stems: Sequence[SteM]) -> None:
         self._graph = graph
         self.stores = [stem.store for stem in stems]
+        self._places = [self.stores[role.relation] for role in graph.roles]
         self._source_ids = {role.name: role.source_id for role in graph.roles}
 
     def lengths(self) -> list[int]:
@@ -162,11 +163,11 @@ class BaseBatches:
         rows: Ids | None = None,
     ) -> RoutedBatch:
         """A base batch, not yet on any route (routers set that: each has a table of its own)."""
-        places: list[Block | RowStore] = [self.stores[r.relation] for r in self._graph.roles]
-        home = self.stores[self._graph.roles[source_id].relation]
+        places: list[Block | RowStore] = [*self._places]
+        home = self._places[source_id]
         places[source_id] = block
         origin = Origin(source_id, places, limits, first_row, home, self._source_ids)
-        ids: list[Ids | None] = [None] * len(self._graph.roles)
+        ids: list[Ids | None] = [None] * len(places)
         ids[source_id] = rows
         n_rows = block.n_rows if rows is None else rows.shape[0]
         return RoutedBatch(_NOWHERE, origin, ids, n_rows)
@@ -182,7 +183,7 @@ class BaseBatches:
         """The same, addressing rows by their stored ids: for state that outlives the block."""
         local = np.arange(block.n_rows, dtype=np.int32) if rows is None else rows
         batch = self.batch(source_id, block, limits, first_row, local + np.int32(first_row))
-        batch.origin.places = [self.stores[role.relation] for role in self._graph.roles]
+        batch.origin.places = self._places
         batch.origin.first_row = -1
         return batch
 

@@ -36,6 +36,7 @@ class StemsMode(StateMode):
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self._asked = graph.asked
+        self._driven: tuple[int, list[int], tuple[int, ...], bool] | None = None
         self.modules: list[Module] = list(stems)
 
     def check(self, n_threads: int) -> None:
@@ -65,10 +66,13 @@ class StemsMode(StateMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
-        limits = self._limits(source_id, lengths, lengths)
-        if not self._can_match(limits, source_id):
-            return None
-        return self._base.batch(source_id, block, limits, -1)
+        driven = self._driven
+        if driven is None or driven[0] != source_id or driven[1] != lengths:
+            # Nothing is stored any more: what holds for this batch holds for all that follow.
+            limits = self._limits(source_id, lengths, lengths)
+            can_match = self._can_match(limits, source_id)
+            driven = self._driven = (source_id, lengths, limits, can_match)
+        return self._base.batch(source_id, block, driven[2], -1) if driven[3] else None
 
     def _can_match(self, limits: Sequence[int], driver: int) -> bool:
         parts = self._graph.parts
