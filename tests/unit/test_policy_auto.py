@@ -281,3 +281,47 @@ def test_forks_of_one_signature_may_differ_in_candidates() -> None:
         )
     assert policy.choose(wide).choice == 0
     assert narrow.candidates[policy.choose(narrow).choice].module == 2
+
+
+def test_how_many_matches_a_fork_found_is_not_forgotten() -> None:
+    """A module that fans out at one fork and not at another is looked at again with a row or two."""
+    entry = Fork(
+        0,
+        Signature(1),
+        tuple(Candidate(m, f"stem:s{m}", "probe") for m in (1, 3)),
+        (Signature(3), Signature(9)),
+    )
+    rare = Fork(
+        1,
+        Signature(3),
+        tuple(Candidate(m, f"stem:s{m}", "probe") for m in (2, 3)),
+        (Signature(7), Signature(11)),
+    )
+    usual = Fork(
+        2,
+        Signature(9),
+        tuple(Candidate(m, f"stem:s{m}", "probe") for m in (1, 2)),
+        (Signature(11), Signature(13)),
+    )
+    matches = {(0, 0): 1.0, (0, 1): 0.2, (1, 0): 30_000.0, (1, 1): 0.2, (2, 0): 1.0, (2, 1): 0.9}
+    policy = AutoPolicy(random.Random(1), explored_share=0.2)
+    most_rows = 0  # sent at once to where they fan out
+
+    def run(fork: Fork, n_rows: int) -> None:
+        nonlocal most_rows
+        while n_rows:
+            decision = policy.choose(fork)
+            n_in = min(n_rows, decision.n_rows or n_rows)
+            n_out = n_in * matches[fork.fork_id, decision.choice]
+            if n_out > 10 * n_in:
+                most_rows = max(most_rows, n_in)
+            elapsed_ns = int(2000 + 10 * n_in + 10 * n_out)
+            policy.observe(fork, decision.choice, n_in, int(n_out), elapsed_ns)
+            if fork is entry:
+                run((rare, usual)[decision.choice], max(1, int(n_out)))
+            n_rows -= n_in
+
+    for _ in range(400):
+        run(entry, 65_536)
+        policy.reoptimize()
+    assert 1 <= most_rows <= 2
