@@ -13,9 +13,9 @@ Order of calls, for each eddy thread its own policy object:
 
 A decision stays in force for its fork until `n_rows` rows took it or until the next `reoptimize`
 (section 3.2 of the overhead study: decide once every k tuples). A batch is cut to the rows of a new
-decision; if it has more rows than are left of an old one, it is decided about anew. A policy with `every_batch` is asked
-again for every batch: lotteries must draw. `is_surprised` asks for an early `reoptimize`, because a
-module behaved differently than before.
+decision; if it has more rows than are left of an old one, it is decided about anew. A policy with
+`every_batch` is asked again for every batch: lotteries must draw. `is_surprised` asks for an early
+`reoptimize`, because a module behaved differently than before.
 """
 
 from __future__ import annotations
