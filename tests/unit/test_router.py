@@ -90,8 +90,18 @@ def test_a_batch_is_split_where_a_decision_ends() -> None:
     first = [
         (choice, n_in) for sources, choice, n_in, _ in policy.told if sources == 0b100 and n_in
     ]
-    # Batches of 5, decisions for 3 and 4 rows in turn: each piece obeys the decision in force.
-    assert first == [(0, 3), (1, 2), (1, 2), (0, 3), (1, 4), (0, 1), (0, 2), (1, 3)]
+    # Batches of 5, decisions for 3 and 4 rows in turn: each piece obeys the decision in force, and the
+    # two rows that are left of the second do not cut the next batch.
+    assert first == [(0, 3), (1, 2)] * 4
+
+
+def test_a_decision_holds_for_several_batches_that_fit() -> None:
+    policy = Scripted(Decision(0, 12), Decision(1, 12))
+    assert_same_bag(last_streams_by(policy), expected())
+    first = [
+        (choice, n_in) for sources, choice, n_in, _ in policy.told if sources == 0b100 and n_in
+    ]
+    assert first == [(0, 5), (0, 5), (1, 5), (1, 5)]
 
 
 @pytest.mark.parametrize("n_rows", [0, -3])

@@ -38,32 +38,31 @@ from eddies.core.access import Access, LookupExecutor
 from eddies.core.access.preference import Preference
 from eddies.core.batch import RoutedBatch
 from eddies.core.bounds import key_bounds
+from eddies.core.budget import Budget
 from eddies.core.clock import Clock, RealClock
-from eddies.core.constraints import is_result
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
 from eddies.core.expr import Expr
 from eddies.core.graph import make_graph
 from eddies.core.lineage import Signature
-from eddies.core.module import Step
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.output import Output
 from eddies.core.partners import Partners
 from eddies.core.policies import make_policy
-from eddies.core.policies.base import Fork, RoutingPolicy
-from eddies.core.policies.static import check_order
+from eddies.core.policies.base import RoutingPolicy
 from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
 from eddies.core.regret import RegretLog, RegretRouter
-from eddies.core.route import Route, RouteTable
+from eddies.core.route import RouteTable
 from eddies.core.router import WORTH_A_BATCH, Router
 from eddies.core.state.rows import Block
 from eddies.core.state_modes import StateMode, make_access_mode, make_state_mode, with_stems
 from eddies.core.state_modes.access import AccessMode
 from eddies.core.state_modes.spilling import batch_rows_within
-from eddies.errors import MemoryBudgetError, OptionError, SourceError
+from eddies.core.wiring import Wiring
+from eddies.errors import OptionError, SourceError
 
 __all__ = ["Eddy"]
 
@@ -152,7 +151,8 @@ class Eddy:
         self._piece_rows = self._batch_rows
         if self.options.reoptimize_every is not None:
             self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
-        self._budget_bytes = None if self.mode.spills else self.options.memory_bytes
+        self._wiring = Wiring(self.graph, self.mode)
+        self._budget = Budget(self.options.memory_bytes, self.stems, self.mode)
         self._waiting: deque[RoutedBatch | _Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
@@ -177,44 +177,17 @@ class Eddy:
             raise OptionError(
                 "regret is measured with one thread, state='stems' and no bound on memory"
             )
-        self._check_order(options.order)
+        self._wiring.check_order(options.order)
         rng = random.Random(f"{options.seed}/{number}")
         is_given = policy is not None
         policy = policy or make_policy(options.policy, rng, options.order)
         if self.access is not None or not is_given:
             policy = self.mode.informed(policy)
-        table, collect = RouteTable(self._expand), self.output.collector().collect
+        table, collect = RouteTable(self._wiring.expand), self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:
             return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)
         return Router(table, policy, self._clock, collect, *sizes, self._events)
-
-    def _check_order(self, order: tuple[str, ...]) -> None:
-        """Every module must be named, except one source: the one whose rows drive."""
-        if not order:
-            return
-        names = self.mode.module_names()
-        unnamed = [n for n in names if n not in order and n.removeprefix("stem:") not in order]
-        if len(unnamed) == 1 and unnamed[0].startswith("stem:"):
-            names.remove(unnamed[0])
-        check_order(order, [*names, *(o.name for o in self.graph.optionals)])
-
-    def _expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
-        """The legal steps of a route: constraints decide which, this only makes them."""
-        signature = route.signature
-        if is_result(self.graph, signature):
-            return None, []
-        moves = self.mode.moves(signature)
-        steps: list[Step] = []
-        candidates = []
-        for move in moves:
-            step, candidate = self.mode.step(move, signature, table)
-            steps.append(step)
-            candidates.append(candidate)
-        leads_to = tuple(move.after(signature) for move in moves)
-        fork = Fork(table.n_forks, signature, tuple(candidates), leads_to)
-        table.n_forks += 1
-        return fork, steps
 
     # The public verbs
 
@@ -259,7 +232,7 @@ class Eddy:
         if (
             not self._skips_build[relation]
             and self.stems[relation].n_built == 0
-            and not self._only_refuses(relation)
+            and not self.graph.only_refuses(relation)
         ):
             self.is_hopeless = len(self.graph.parts) == 1
         self._is_waiting_for_asked = any(
@@ -334,7 +307,7 @@ class Eddy:
                 if block.n_rows:
                     for _ in self.mode.take_in(relation, block):
                         pass
-                self._check_budget()
+                self._budget.check()
                 self.mode.at_safe_point()
         except BaseException as error:
             self._fail(error)
@@ -482,11 +455,14 @@ class Eddy:
 
     def _poll(self) -> pa.RecordBatch | None:
         output = self.output
-        while not output.has_ready and not self._go_on():
-            if self._is_finished or not all(self._ended) or self.mode.n_pending:
-                output.flush()
-                break
-            self._finish()
+        while not output.has_ready:
+            if self._go_on():
+                continue
+            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
+                self._finish()
+                continue
+            output.flush()
+            break
         rows = output.pop()
         if self._running and output.n_ready < _MOST_READY // 2:
             self._resume_paused()
@@ -509,11 +485,7 @@ class Eddy:
 
     def memory(self) -> dict[str, int]:
         """Bytes of state by module. While a thread makes an index, waits for it."""
-        stems = {}
-        for stem in self.stems:
-            with stem.lock:
-                stems[stem.name] = stem.n_bytes
-        return {m.name: m.n_bytes for m in self.mode.modules if m.name not in stems} | stems
+        return self._budget.sizes()
 
     def close(self) -> None:
         """Stop working and give memory back. Afterwards `push`, `end` and `poll` raise.
@@ -552,8 +524,8 @@ class Eddy:
         if block.n_rows == 0:
             return
         self._waiting.extend(self.mode.take_in(relation, block))
-        if self._budget_bytes is not None:
-            self._check_budget()
+        if self._budget.is_limited:
+            self._budget.check()
         if self.mode.needs_safe_point:
             self._reach_safe_point()
 
@@ -564,25 +536,6 @@ class Eddy:
             now = self._clock.now_ns()
             self._events.emit(Built(now, name, piece.num_rows, block.n_rows, stored))
         return block
-
-    def _check_growth(self, router: Router) -> None:
-        """The budget at a safe point: indexes are made when a probe needs them, after building."""
-        if router.has_indexed or self.mode.stores_on_the_way:
-            router.has_indexed = False
-            self._check_budget()
-
-    def _check_budget(self) -> None:
-        budget = self._budget_bytes
-        if budget is None:
-            return
-        size_by_module = self.memory()
-        held = sum(size_by_module.values())
-        if held > budget:
-            sizes = ", ".join(f"{name} {size:,}" for name, size in size_by_module.items())
-            raise MemoryBudgetError(
-                f"state needs {held:,} bytes, Options(memory=...) allows {budget:,} ({sizes}); "
-                "allow more memory or split the query into more cells"
-            )
 
     # On
 
@@ -604,15 +557,6 @@ class Eddy:
         """Whether no stored batch waits. Once rows come that are not stored, only such rows come."""
         return not self._waiting or isinstance(self._waiting[0], _Unbuilt)
 
-    def _only_refuses(self, relation: int) -> bool:
-        """Whether all that a relation does is to let rows pass that it does not match."""
-        refusing = {
-            o.exists.target
-            for o in self.graph.optionals
-            if o.exists is not None and o.exists.negated
-        }
-        return refusing.issuperset(self.graph.relations[relation].roles)
-
     def _go_on(self) -> bool:
         """Work until results are ready; False when there is no more work."""
         if self._is_finished:
@@ -623,16 +567,16 @@ class Eddy:
             self._await_some()
             return True
         router, output, waiting, mode = self._routers[0], self.output, self._waiting, self.mode
-        limited = self._budget_bytes is not None
+        limited = self._budget.is_limited
         inserts = limited and mode.stores_on_the_way
         while True:
             while router.step():
                 if inserts:
-                    self._check_budget()
+                    self._budget.check()
                 if output.has_ready:
                     return True
             if limited:
-                self._check_growth(router)
+                self._budget.check_growth(router)
             mode.at_safe_point()
             first = waiting[0] if waiting else None
             if first is None:
@@ -700,8 +644,8 @@ class Eddy:
             while router.step():
                 if output.n_ready >= _MOST_READY or stop.is_set():
                     return
-            if self._budget_bytes is not None:
-                self._check_growth(router)
+            if self._budget.is_limited:
+                self._budget.check_growth(router)
             try:
                 waiting = self._waiting.popleft()
             except IndexError:

@@ -158,6 +158,13 @@ class Graph:
         """Whether a relation has a role that is only asked, so that it must be complete before that."""
         return any(self.asked >> role & 1 for role in self.relations[relation].roles)
 
+    def only_refuses(self, relation: int) -> bool:
+        """Whether all that a relation does is to let rows pass that it does not match."""
+        refusing = {
+            o.exists.target for o in self.optionals if o.exists is not None and o.exists.negated
+        }
+        return refusing.issuperset(self.relations[relation].roles)
+
     def part_of(self, sources: int) -> int:
         """The query that a batch with these sources belongs to."""
         return next(n for n, part in enumerate(self.parts) if part.sources & sources)

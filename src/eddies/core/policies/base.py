@@ -12,9 +12,10 @@ Order of calls, for each eddy thread its own policy object:
     policy.reoptimize()                        # at a safe point, every `reoptimize_every` rows
 
 A decision stays in force for its fork until `n_rows` rows took it or until the next `reoptimize`
-(section 3.2 of the overhead study: decide once every k tuples). A policy with `every_batch` is asked
-again for every batch: lotteries must draw. `is_surprised` asks for an early `reoptimize`, because a
-module behaved differently than before.
+(section 3.2 of the overhead study: decide once every k tuples). A batch is cut to the rows of a new
+decision; if it has more rows than are left of an old one, it is decided about anew. A policy with
+`every_batch` is asked again for every batch: lotteries must draw. `is_surprised` asks for an early
+`reoptimize`, because a module behaved differently than before.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Take `fork.candidates[choice]` for the next `n_rows` rows (None: until re-optimization)."""
+    """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization)."""
 
     choice: int
     n_rows: int | None = None
