@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -155,20 +156,31 @@ def _in_child(engine: str, folder: Path, memory: str, threads: int) -> dict[str,
 
 
 class _RowGroups:
-    """A Parquet file, one row group after the other; how many rows there are is known."""
+    """A Parquet file, one row group after the other; how many rows there are is known. A thread reads
+    the next while one is joined.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reader: ThreadPoolExecutor) -> None:
         self._file = parquet.ParquetFile(path, pre_buffer=False)
         self.schema: pa.Schema = self._file.schema_arrow
         self.n_rows: int | None = self._file.metadata.num_rows
         self._next = 0
+        self._reader = reader
+        self._ahead: Future[pa.RecordBatch] | None = None
 
     def due_ns(self) -> int | None:
         return 0 if self._next < self._file.num_row_groups else None
 
     def take(self) -> pa.RecordBatch:
-        table = self._file.read_row_group(self._next, use_threads=False)
+        batch = self._read(self._next) if self._ahead is None else self._ahead.result()
         self._next += 1
+        self._ahead = None
+        if self._next < self._file.num_row_groups:
+            self._ahead = self._reader.submit(self._read, self._next)
+        return batch
+
+    def _read(self, row_group: int) -> pa.RecordBatch:
+        table = self._file.read_row_group(row_group, use_threads=False)
         return table.combine_chunks().to_batches()[0]
 
 
@@ -176,8 +188,11 @@ def _run_eddies(folder: Path, memory: str, threads: int) -> tuple[dict[str, int]
     from eddies.hosts import local
     from eddies.sql import plan
 
-    with tempfile.TemporaryDirectory(prefix="eddies-bench-spill-") as spill_dir:
-        tables = {name: _RowGroups(path) for name, path in files_in(folder).items()}
+    with (
+        tempfile.TemporaryDirectory(prefix="eddies-bench-spill-") as spill_dir,
+        ThreadPoolExecutor(1, "parquet") as reader,
+    ):
+        tables = {name: _RowGroups(path, reader) for name, path in files_in(folder).items()}
         schemas = {name: reader.schema for name, reader in tables.items()}
         query = plan(TEXT, schemas, (), aggregate=True).blocks[0].query
         options = Options(memory=memory, threads=threads, spill_dir=spill_dir)

@@ -36,6 +36,7 @@ _TRIM = _of_c_library("malloc_trim")
 _SET = _of_c_library("mallopt")
 _TRIM_THRESHOLD, _MAP_THRESHOLD = -1, -3  # how `mallopt` calls them
 _MAPPED_BYTES = 4 << 20
+_URGENT = 1.2  # times the budget that the process may hold before it gives back in passing
 _KEPT_BYTES = 32 << 20  # free at the end of the heap: what batches use again and again
 
 
@@ -52,18 +53,25 @@ class GiveBack:
     """Lets the process grow by `budget_bytes` from now on; a `shelf_share`th may be on the shelf."""
 
     def __init__(self, budget_bytes: int, shelf_share: int) -> None:
+        self._budget_bytes = budget_bytes
         self._shelf_bytes = budget_bytes // shelf_share
         if _SET is not None:
             _SET(_MAP_THRESHOLD, _MAPPED_BYTES)
             _SET(_TRIM_THRESHOLD, _KEPT_BYTES)
-        before = _resident_bytes()
-        self._most_bytes = None if before is None else before + budget_bytes
+        self._before = _resident_bytes()
 
     def __call__(self) -> None:
-        """Something has been freed."""
+        """Much has been freed."""
         SHELF.trim(self._shelf_bytes)
+        self._give_back(1.0)
+
+    def if_urgent(self) -> None:
+        """A little has been freed, and will be again and again."""
+        self._give_back(_URGENT)
+
+    def _give_back(self, most: float) -> None:
         held = _resident_bytes()
-        if held is None or self._most_bytes is None or held > self._most_bytes:
+        if held is None or self._before is None or held > self._before + most * self._budget_bytes:
             pa.default_memory_pool().release_unused()
             if _TRIM is not None:
                 _TRIM(0)

@@ -56,6 +56,9 @@ class JoinSide:
         self._on_disk: list[list[Rows]] = [[] for _ in range(n_groups)]
         self.size = np.zeros(n_groups, dtype=np.int64)
         self.disk_size = np.zeros(n_groups, dtype=np.int64)
+        self.n_runs = np.zeros(
+            n_groups, dtype=np.int64
+        )  # on disk of each group; merged ones are one
         self.n_ever = np.zeros(n_groups, dtype=np.int64)
 
     def insert(self, tuples: Tuples, count: int, groups: Rows) -> None:
@@ -107,6 +110,7 @@ class JoinSide:
         self._head[group :: self._n_groups] = -1
         self.size[group] = 0
         self.disk_size[group] += len(rows)
+        self.n_runs[group] += 1
         return len(rows)
 
     def in_memory(self, group: int) -> Rows:
@@ -138,6 +142,9 @@ class JoinOperator:
         self.local = np.zeros(n_groups)
         self.globally = np.zeros(n_groups)
         self.disk_results = np.zeros(n_groups)
+        self.n_runs = np.zeros(
+            n_groups, dtype=np.int64
+        )  # on disk of each group; merged ones are one
         self.sent_in_memory = 0.0  # tuples sent on in this interval that memory gave, not a merge;
         self.given_in_memory = 0.0  # query results that came of them
 
@@ -184,6 +191,7 @@ class JoinOperator:
         a, b = self.sides
         rows_a, rows_b = a.on_disk(group), b.on_disk(group)
         self.disk_results[group] = 0.0
+        a.n_runs[group] = b.n_runs[group] = 1
         order = np.argsort(b.keys[rows_b], kind="stable")
         sorted_b = rows_b[order]
         keys_b = b.keys[sorted_b]

@@ -25,7 +25,7 @@ Four improvements beyond the paper can be switched on:
 * `skip_hopeless`: a group whose keys some ended source never had cannot give a result. It is neither
   merged nor joined any more. (Filters over keys, at the size of groups.)
 * `cascade`: disk work goes group by group through all operators, from base to root, instead of one
-  operator at a time. The best group is the one with most missing results for each tuple to be read;
+  operator at a time. The best group is the one with most missing results for the time it takes to read;
   how many are missing follows from how many tuples of it each source has sent and how many results
   came of it. Cleanup goes the same way, so that results come from its beginning to its end.
 * `exact_bytes`: arrivals are predicted by bytes instead of by tuples (open point 9 of the paper).
@@ -43,11 +43,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.spill.estimators import Estimator, make_estimator
 from eddies.core.spill.flush_policies import FlushPolicy, make_flush_policy
-from eddies.core.spill.groups import GroupTable
 from eddies.core.spill.join_operator import JoinOperator, JoinSide, Tuples
 from eddies.core.spill.plan_run import Arrivals, Outcome, Settings
+from eddies.core.spill.plan_statistics import PlanStatistics
 from eddies.core.spill.state_manager import (
     Direction,
     DiskSpeed,
@@ -77,12 +76,7 @@ class Pipeline:
         self._last_came = [[0.0, 0.0] for _ in self.operators]
         self.now = 0.0
         self._folded_at = 0.0
-        self._estimators: list[list[Estimator]] = [
-            [make_estimator(settings.estimator, alpha=settings.alpha) for _ in range(5)]
-            for _ in self.operators
-        ]
-        self._statistics = [[np.zeros(n_groups) for _ in range(4)] for _ in self.operators]
-        self._in_memory = [np.zeros(2) for _ in self.operators]
+        self._statistics = PlanStatistics(self.operators, settings)
         self._merging = -1  # the operator whose disk group is being merged
         self._merged_at = -1.0  # when an operator last merged for itself
         self._cleanup = self._clean_up()
@@ -193,65 +187,11 @@ class Pipeline:
         for operator in self.operators[self._merging + 1 :]:
             operator.given_in_memory += len(results)
 
-    # Statistics
-
     def _fold(self) -> None:
         """An interval is over: observations become statistics."""
-        for number, operator in enumerate(self.operators):
-            estimators, statistics = self._estimators[number], self._statistics[number]
-            observed = (*operator.input, operator.local, operator.globally)
-            for i, values in enumerate(observed):
-                statistics[i] = estimators[i].fold(values)
-                values[:] = 0.0
-            in_memory = np.array([operator.sent_in_memory, operator.given_in_memory])
-            self._in_memory[number] = estimators[-1].fold(in_memory)
-            operator.sent_in_memory = operator.given_in_memory = 0.0
+        self._statistics.fold()
         self._folded_at = self.now
         self._is_news = True
-
-    def _current(self, number: int) -> list[npt.NDArray[np.float64]]:
-        """Statistics of an operator; what the running interval saw so far is not in them, except
-        before the first one is over.
-        """
-        operator = self.operators[number]
-        if not any(statistic.any() for statistic in self._statistics[number]):
-            return [*operator.input, operator.local, operator.globally]
-        return self._statistics[number]
-
-    def table(self, numbers: Sequence[int]) -> GroupTable:
-        """The groups of some operators, as a flush policy sees them."""
-        n_groups = self._settings.n_groups
-        statistics = [self._current(number) for number in numbers]
-        operators = [self.operators[number] for number in numbers]
-        every = [self._current(number) for number in range(len(self.operators))]
-        total = sum(float(s[0].sum() + s[1].sum()) for s in every)
-        if self._settings.exact_bytes:
-            total = sum(
-                float(s[0].sum() * o.sides[0].width + s[1].sum() * o.sides[1].width)
-                for s, o in zip(every, self.operators, strict=True)
-            )
-        widths = [[float(side.width) for side in o.sides] for o in operators]
-        if self._settings.exact_bytes:
-            inputs = [
-                [s[i] * w[i] for i in (0, 1)] for s, w in zip(statistics, widths, strict=True)
-            ]
-        else:
-            inputs = [[s[0], s[1]] for s in statistics]
-        return GroupTable(
-            operator=np.repeat(np.array(numbers), n_groups),
-            group=np.tile(np.arange(n_groups), len(numbers)),
-            size_a=np.concatenate([o.sides[0].size for o in operators]),
-            size_b=np.concatenate([o.sides[1].size for o in operators]),
-            bytes_a=np.repeat([w[0] for w in widths], n_groups),
-            bytes_b=np.repeat([w[1] for w in widths], n_groups),
-            input_a=np.concatenate([i[0] for i in inputs]),
-            input_b=np.concatenate([i[1] for i in inputs]),
-            input_total=total,
-            unique=np.concatenate([o.unique for o in operators]),
-            local=np.concatenate([s[2] for s in statistics]),
-            globally=np.concatenate([s[3] for s in statistics]),
-            is_root=np.repeat([number == len(self.operators) - 1 for number in numbers], n_groups),
-        )
 
     # Memory
 
@@ -279,16 +219,17 @@ class Pipeline:
             n_bytes -= self._drop_hopeless()
             if n_bytes <= 0:
                 return
-        for victim in self._policy.choose(self.table(numbers), n_bytes):
+        n_written = 0
+        for victim in self._policy.choose(self._statistics.table(numbers), n_bytes):
             operator = self.operators[victim.operator]
-            n_written = sum(
+            n_written += sum(
                 side.size[victim.group]
                 for letter, side in zip("AB", operator.sides, strict=True)
                 if letter in victim.sides and side in self._written_sides(operator)
             )
             operator.flush(victim.group, victim.sides)
-            if n_written:
-                self.now += self._costs.seek_s + n_written * self._costs.write_s
+        if n_written:
+            self.now += self._costs.seek_s + n_written * self._costs.write_s
 
     def _written_sides(self, operator: JoinOperator) -> list[JoinSide]:
         """The sides of an operator whose flushed tuples are on disk and not made again."""
@@ -318,7 +259,8 @@ class Pipeline:
         operator = self.operators[number]
         n_tuples = float(sum(side.disk_size[group] for side in operator.sides))
         n_read = float(sum(side.disk_size[group] for side in self._written_sides(operator)))
-        seconds = 2 * self._costs.seek_s + n_read * self._costs.read_s
+        n_seeks = max(int(side.n_runs[group]) for side in self._written_sides(operator))
+        seconds = n_seeks * self._costs.seek_s + n_read * self._costs.read_s
         self.now += (n_tuples - n_read) * (self._costs.tuple_s + self._costs.result_s)
         self.now += seconds
         self._disk.saw(n_read, seconds)
@@ -337,16 +279,13 @@ class Pipeline:
 
     def _view(self, number: int) -> OperatorView:
         operator = self.operators[number]
-        share = self._contribution(number)
+        share = self._statistics.contribution(number)
         sizes = operator.sides[0].disk_size + operator.sides[1].disk_size
         results = operator.disk_results * share
         if self._settings.skip_hopeless:
             results = np.where(self._is_hopeless, 0.0, results)
-        in_memory = float(self._in_memory[number][1]) / self._settings.interval_s
-        rate = 0.0
-        for below in range(number + 1):
-            current = self._current(below)
-            rate += float(current[0].sum() + current[1].sum()) / self._settings.interval_s
+        _, in_memory = self._statistics.in_memory(number)
+        rate = sum(self._statistics.input_rate(below) for below in range(number + 1))
         return OperatorView(
             memory_throughput=in_memory,
             disk_throughput=(results / np.maximum(sizes, 1)).tolist(),
@@ -354,15 +293,6 @@ class Pipeline:
             input_rate=rate,
             below=frozenset(range(number)),
         )
-
-    def _contribution(self, number: int) -> npt.NDArray[np.float64]:
-        """obsGlo / obsLoc of the groups of an operator (see `GroupTable.contribution`)."""
-        if number == len(self.operators) - 1:
-            return np.ones(self._settings.n_groups)
-        _, _, local, globally = self._current(number)
-        total = float(local.sum())
-        overall = float(globally.sum()) / total if total > 0 else 1.0
-        return np.where(local > 0, globally / np.maximum(local, 1e-300), overall)
 
     def direct(self) -> Direction:
         """What the state manager thinks right now."""
@@ -393,7 +323,7 @@ class Pipeline:
             if self._settings.flush == "rpj":
                 worth = operator.disk_results / np.maximum(sizes, 1)
                 group = int(worth.argmax())
-                in_memory = float(self._in_memory[number][0]) / self._settings.interval_s
+                in_memory, _ = self._statistics.in_memory(number)
                 if worth[group] * self._disk.tuples_per_second <= in_memory:
                     continue
             else:
@@ -423,8 +353,7 @@ class Pipeline:
         for number, operator in enumerate(self.operators):
             while not self._has_ended(number):
                 yield False
-            for group in range(self._settings.n_groups):
-                self._flush_for_good(operator, group)
+            self._flush_for_good(operator)
             for group in range(self._settings.n_groups):
                 if operator.has_unmerged(group) and self._is_worth_it(group):
                     self._merge(number, group)
@@ -439,8 +368,8 @@ class Pipeline:
             for source, at in zip(self._sources[:last], self._next[:last], strict=True)
         )
 
-    def _flush_for_good(self, operator: JoinOperator, group: int) -> None:
-        n = operator.flush(group, "AB")
+    def _flush_for_good(self, operator: JoinOperator) -> None:
+        n = sum(operator.flush(group, "AB") for group in range(self._settings.n_groups))
         if n:
             self.now += self._costs.seek_s + n * self._costs.write_s
 
@@ -450,12 +379,12 @@ class Pipeline:
     # Group by group
 
     def _merge_best_group(self) -> bool:
-        """Take the group with most missing results for its size through all operators."""
+        """Take the group with most missing results for the time it takes through all operators."""
         missing = self._missing_results()
-        n_read = sum(
-            side.disk_size for operator in self.operators for side in self._written_sides(operator)
-        )
-        worth = missing / np.maximum(n_read, 1)
+        written = [self._written_sides(operator) for operator in self.operators]
+        n_read = sum(side.disk_size for sides in written for side in sides)
+        n_seeks = sum(np.maximum.reduce([side.n_runs for side in sides]) for sides in written)
+        worth = missing / np.maximum(n_read + n_seeks * self._costs.seek_s / self._costs.read_s, 1)
         group = int(worth.argmax())
         if missing[group] < 1.0 or worth[group] < _LEAST_WORTH:
             self._is_news = False
@@ -485,10 +414,15 @@ class Pipeline:
         """
         self._expected_at_merge[group] = self._expected_results()[group]
         for number, operator in enumerate(self.operators):
-            held = float(sum(side.size[group] for side in self._written_sides(operator)))
+            written = self._written_sides(operator)
+            held = float(sum(side.size[group] for side in written))
+            runs = [side.n_runs[group] for side in written]
             operator.flush(group, "AB")
+            for side, n_runs in zip(written, runs, strict=True):
+                side.n_runs[group] = n_runs  # what was in memory need not be looked for on disk
+            self.now += held * self._costs.write_s
             if operator.has_unmerged(group):
-                self.now -= held * self._costs.read_s  # it need not be written and read again
+                self.now -= held * self._costs.read_s
                 self._merge(number, group)
 
     def _clean_up_by_group(self) -> None:

@@ -10,7 +10,8 @@ counts as much at one SteM as at another: routes change, so there is no operator
 
 Before anything has probed, no statistic tells groups apart. Then partitions of which a part is on disk
 already go first, and after them those with the highest numbers, in every relation: what stays are
-whole partitions, the same ones everywhere, and tuples that meet only these need not wait.
+whole partitions, the same ones everywhere, and tuples that meet only these need not wait. And more goes
+at once than was asked for: nobody has missed it yet, and what stays is copied by every flush.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ Values = npt.NDArray[np.float64]
 SAMPLED_RUNS = 4  # one probe in so many is looked at
 SAMPLED_TUPLES = 2048
 _ALPHA = 0.5
+_UNASKED_SHARE = 0.75  # of what is in memory that one flush writes while nobody has probed
 
 
 class ProbeCounts:
@@ -88,7 +90,8 @@ def choose_partitions(
     ]
     row_bytes = [max(1.0, r.n_bytes_ahead / max(1, r.n_rows)) for r in residents]
     if not any(probes.any() for probes, _, _ in folded):
-        return _in_order(residents, held, row_bytes, n_bytes)
+        in_memory = sum(float(h.sum()) * b for h, b in zip(held, row_bytes, strict=True))
+        return _in_order(residents, held, row_bytes, max(n_bytes, _UNASKED_SHARE * in_memory))
     numbers = range(len(residents))
     if policy.is_local:
         numbers = range(*_largest(held, row_bytes))

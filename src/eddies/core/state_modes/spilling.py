@@ -111,7 +111,7 @@ class SpillingStems(StateMode):
         self.directory = SpillDirectory(options.spill_dir, budget // _WRITING_SHARE)
         self._table = StampTable(len(graph.roles))
         self._give_back = GiveBack(budget, _SHELF_SHARE)
-        self._pending = Pending(self.directory, budget // _PENDING_SHARE, self._give_back)
+        self._pending = Pending(self.directory, budget // _PENDING_SHARE, self._give_back.if_urgent)
         n_partitions = n_partitions_for(budget)
         filter_room = FilterRoom(budget // _FILTER_SHARE)
         self.residents = [
