@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import eddies
 from eddies.errors import OptionError, PlanError, SourceError, StateError, UnsupportedError
 from eddies.streaming.place import places_of
 from tests.support.bag import assert_same_bag
+from tests.support.keepers import keepers_at
 from tests.support.stream_tables import STREAM_QUERY, expected_answer, stream_tables
 
 if TYPE_CHECKING:
@@ -46,12 +46,7 @@ def start(frame: DataFrame, out: Path, checkpoint: Path) -> StreamingQuery:
 
 def keepers(query: StreamingQuery) -> list[int]:
     """Processes that keep cells of a query, and of no other."""
-    found = []
-    for place in places_of(str(query.id)):
-        command = ["pgrep", "-f", f"eddies.streaming.keeper {place.path} "]
-        listed = subprocess.run(command, capture_output=True, text=True, check=False)
-        found += [int(line) for line in listed.stdout.split()]
-    return found
+    return [process for place in places_of(str(query.id)) for process in keepers_at(place)]
 
 
 def test_streams_and_static_tables(spark: SparkSession, tmp_path: Path) -> None:

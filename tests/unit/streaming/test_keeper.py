@@ -30,6 +30,7 @@ from eddies.streaming.guardian import Guardian
 from eddies.streaming.log import EpochLog, serialised
 from eddies.streaming.messages import Request, cell_folder
 from eddies.streaming.place import Place
+from tests.support.keepers import keepers_at
 
 QUERY_ID, BLOCK = "a-query", "block"
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -77,19 +78,13 @@ class Host:
 
     def keeper(self) -> int:
         """The process that listens now."""
-        found = keepers(self.place)
+        found = keepers_at(self.place)
         assert len(found) == 1, found
         return found[0]
 
     def files(self) -> list[str]:
         folder = self.temporary / f"eddies-{os.getuid()}"
         return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
-
-
-def keepers(place: Place) -> list[int]:
-    command = ["pgrep", "-f", f"eddies.streaming.keeper {place.path} "]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
 
 
 def is_gone(process: int) -> bool:
@@ -108,7 +103,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         process.kill()
         process.wait()
     attach.dismiss(QUERY_ID)
-    until(lambda: not keepers(found.place), "keepers leave when their guardian has gone")
+    until(lambda: not keepers_at(found.place), "keepers leave when their guardian has gone")
     shutil.rmtree(temporary)
 
 
@@ -149,7 +144,7 @@ def test_a_keeper_killed_while_it_starts_is_replaced(host: Host) -> None:
 
     def kill_two() -> None:
         while len(killed) < 2:
-            for process in keepers(host.place):
+            for process in keepers_at(host.place):
                 if process not in killed:
                     os.kill(process, signal.SIGKILL)
                     killed.append(process)
@@ -260,7 +255,7 @@ def test_what_a_killed_keeper_left_is_cleared_up_by_another_query(host: Host) ->
     write(host, 0)
     host.run(0, spark.pid, memory=1 << 20)
     os.kill(host.keeper(), signal.SIGKILL)
-    until(lambda: not keepers(host.place), "it was killed")
+    until(lambda: not keepers_at(host.place), "it was killed")
     assert len(host.files()) == 4
     elsewhere = Place.of("another", BLOCK, 0)
     request = host.request(0, spark.pid)
