@@ -131,6 +131,19 @@ def test_a_small_index_gets_no_filter() -> None:
     assert index.n_bytes == before
 
 
+def test_a_relation_that_has_ended_grows_no_more() -> None:
+    """Fewer rows came than were announced: the filter is not put off for those that never come."""
+    store = RowStore("t", pa.schema([("k", pa.int64())]), 1_000_000)
+    keys = np.arange(200_000, dtype=np.int64) * APART
+    store.append(Block.from_arrow({"k": pa.array(keys)}, len(keys)))
+    store.is_complete = True
+    index, scratch = HashIndex(store, ["k"]), Scratch(65_536)
+    index.catch_up(scratch)
+    assert _found(index, -keys[:65_536] - 1, scratch) == []
+    index.catch_up(scratch)
+    assert index._filter.n_bytes > 0
+
+
 def test_sums_do_not_overflow() -> None:
     values = np.array([2**63 - 1, 2**63 - 1, -(2**63), 5, -7], dtype=np.int64)
     high, low = sum_parts(values)

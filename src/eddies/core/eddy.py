@@ -191,14 +191,18 @@ class Eddy:
 
     # The public verbs
 
-    def push(self, source: str, batch: pa.RecordBatch) -> None:
+    def push(self, source: str, batch: pa.RecordBatch, n_dropped: int = 0) -> None:
         """Rows of a relation have arrived. `source` names the relation, or one of its roles.
+        `n_dropped` others came with them and have no partners (`partner_filter`).
 
         The batch's buffers are kept, not copied: whoever made it must not write into them again.
         A batch that cannot be taken in fails the whole eddy: see `poll`.
         """
         relation = self._relation(source)
         self._check_open(relation)
+        if n_dropped:
+            self._n_arrived[relation] += n_dropped
+            self.stems[relation].store.skip(n_dropped)
         if self.graph.query.never:
             self._n_arrived[relation] += batch.num_rows
             return
@@ -229,6 +233,7 @@ class Eddy:
         relation = self._relation(source)
         self._check_open(relation)
         self._ended[relation] = True
+        self.stems[relation].store.is_complete = True
         if (
             not self._skips_build[relation]
             and self.stems[relation].n_built == 0

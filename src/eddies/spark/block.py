@@ -94,7 +94,7 @@ class BlockPlan:
             self.cells,
             self.order,
             {name: self.reading(name) for name in direct},
-            self._expected_rows(options),
+            self._expected_rows(),
             fed,
             tuple(schema.names),
             schemas,
@@ -116,13 +116,9 @@ class BlockPlan:
             packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*CELL_MARKS))
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
 
-    def _expected_rows(self, options: Options) -> dict[str, int]:
-        """Rows of relations, where they are known. With look-ups those of one cell, by whose coming in
-        it is told whether asking is worth while, and within a budget, for filters are made for them.
-        """
+    def _expected_rows(self) -> dict[str, int]:
+        """Rows of relations that come to one cell, where that is known."""
         expected = {n: size.n_rows for n, size in self.sizes.items() if size.n_rows is not None}
-        if not self.access and options.memory is None:
-            return expected
         shares = self.cells.shares
         for name in expected:
             delivery = self.cells.deliveries[name]

@@ -184,7 +184,8 @@ class EddyTask:
                 kept = eddy.partner_filter(name, self.expected_rows)
             for batch in arrivals:
                 try:
-                    eddy.push(name, batch if kept is None else kept(batch))
+                    chosen = batch if kept is None else kept(batch)
+                    eddy.push(name, chosen, batch.num_rows - chosen.num_rows)
                     while (rows := eddy.poll()) is not None:
                         yield rows
                 except Exception as error:

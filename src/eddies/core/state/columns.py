@@ -411,10 +411,15 @@ def is_key_type(type_: pa.DataType) -> bool:
 
 
 def key_width(type_: pa.DataType) -> int:
-    """Bits an exact key of this type needs, for packing composite keys; 64 or more: not packed."""
+    """Bits an exact key of this type needs, for packing composite keys; 64 or more: not packed.
+
+    Signed integers are not packed: the two sides of an equality may have different widths of them, and
+    would be packed differently.
+    """
     if pa.types.is_boolean(type_):
         return 8
-    if pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
+    is_narrow = pa.types.is_unsigned_integer(type_) or pa.types.is_date32(type_)
+    if is_narrow or pa.types.is_time32(type_):
         return int(type_.bit_width)
     return 64
 

@@ -155,7 +155,7 @@ class HashIndex:
         if self._range.is_dense(n_likely):
             self._table = table.widened(self._range)
             return
-        self._table = LineTable(lines_for(n_likely))
+        self._table = LineTable(lines_for(self.n_keys))
         self._table.enter(*table.entries())
         table.release()
 
@@ -235,7 +235,7 @@ class HashIndex:
             found = table.probe(worth_a_look[0], scratch)
             positions = scratch.positions
             positions[:found] = worth_a_look[1][positions[:found]]
-        n_growing = self.n_rows if self.n_rows < self._store.expected_rows else 0
+        n_growing = self.n_rows if self._store.is_growing else 0
         if self._filter.saw(words.shape[0], found, table.words, n_growing):
             self._wants_filter = True
         return found

@@ -1,9 +1,10 @@
 """Join keys: one or several columns as one 64-bit word a row, and the check behind a hashed word.
 
-A single column of a fixed width is its own word. Several narrow columns are packed side by side when
-their widths fit into 64 bits. Everything else (strings, wide decimals, pairs of 64-bit integers) is
-hashed, and matches must pass `verify`. Both sides of an equality have the same type, so the two
-sides' words are made in the same way.
+A single column of a fixed width is its own word. Several narrow columns (dates, unsigned integers,
+booleans) are packed side by side when their widths fit into 64 bits. Everything else (strings, wide
+decimals, several signed integers) is hashed, and matches must pass `verify`. Both sides of an equality
+have the same type, so the two sides' words are made in the same way; but signed integers may be of
+different widths, whose words are the same only one by one.
 """
 
 from __future__ import annotations

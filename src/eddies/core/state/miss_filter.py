@@ -63,10 +63,11 @@ class MissFilter:
         self._is_asked = True
         self._n_seen += n_words
         self._n_hits += n_hits
-        if self._n_seen < max(_JUDGE_ROWS, 2 * n_growing):
+        n_seen = self._n_seen  # read once: another thread may begin anew at any time
+        if n_seen < max(_JUDGE_ROWS, 2 * n_growing):
             return False
-        rate = self._n_hits / self._n_seen
-        grows = self._n_entered > _GROWS_ABOVE * self._n_seen
+        rate = self._n_hits / n_seen
+        grows = self._n_entered > _GROWS_ABOVE * n_seen
         self._n_seen = self._n_hits = self._n_entered = 0
         if rate > _DROP_ABOVE:
             self._bloom = None

@@ -71,13 +71,14 @@ class RowStore:
     have before selections; 0 if nobody knows.
     """
 
-    __slots__ = ("_columns", "_n_offered", "_offered_rows", "memo", "n_rows", "name")
+    __slots__ = ("_columns", "_n_offered", "_offered_rows", "is_complete", "memo", "n_rows", "name")
 
     def __init__(self, name: str, schema: pa.Schema, offered_rows: int = 0) -> None:
         self.name = name
         self.n_rows = 0
         self._offered_rows = offered_rows
         self._n_offered = 0
+        self.is_complete = False  # whether it is known that no row will come any more
         self._columns = {field.name: empty_column(field.type) for field in schema}
         self.memo: dict[int, npt.NDArray[np.int8]] = {}
 
@@ -103,6 +104,15 @@ class RowStore:
     def expected_rows(self) -> int:
         """How many rows there will be if selections go on letting through the share they did."""
         return self._offered_rows * self.n_rows // max(1, self._n_offered)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more rows are known to come."""
+        return not self.is_complete and self.n_rows < self.expected_rows
+
+    def skip(self, n_rows: int) -> None:
+        """So many rows came that need not be stored."""
+        self._n_offered += n_rows
 
     def column(self, name: str) -> Column:
         return self._columns[name]

@@ -1,7 +1,8 @@
 """The table of an index whose keys fill most of their range: a slot for each (see `kernels/slots`).
 
 A table of lines takes 26 to 51 bytes a key. With at most eight words of range for a key, four bytes
-each, slots never take more, and mostly far less; they are also filled and read several times faster.
+each, slots take no more, and mostly far less, but for the room that a range which grows is given; they
+are also filled and read several times faster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOST_WORDS_PER_KEY = 8
 _FEWEST_KEYS = 256  # below, every table is in the nearest cache
 _MOST_WORDS = 1 << 31
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_SMALLEST_SHELVED = 1 << 18  # words; arrays of odd sizes below are not worth a place on the shelf
+_SMALLEST_SHELVED = 1 << 17  # words; smaller arrays are not kept on the shelf
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.hash_index import HashIndex, PendingChains
@@ -85,6 +86,13 @@ class SortedRuns(HashIndex):
             scratch.positions[:n_found] = np.concatenate([positions for positions, _ in found])
             scratch.rows[:n_found] = np.concatenate([rows for _, rows in found])
         return n_found, None
+
+    def has(self, words: Words, scratch: Scratch) -> npt.NDArray[np.bool_]:
+        answer = np.zeros(words.shape[0], dtype=np.bool_)
+        for run_words, _ in self._runs:
+            places = np.minimum(np.searchsorted(run_words, words), run_words.shape[0] - 1)
+            answer |= run_words[places] == words
+        return answer
 
     def release(self) -> None:
         """Drop the runs; the index must not be used afterwards."""
