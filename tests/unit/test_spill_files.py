@@ -225,8 +225,8 @@ def test_the_directory_goes_with_the_eddy(tmp_path: Path) -> None:
 FULL = """
 import resource, sys
 from pathlib import Path
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 from tests.unit.test_spill_files import QUERY, TABLES, batches, Eddy, Options, SpillError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # not before: bytecode is written, too
 eddy = Eddy(QUERY, Options(memory="30KB", spill_dir=sys.argv[1]))
 try:
     for name in "ab":
