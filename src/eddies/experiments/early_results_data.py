@@ -14,8 +14,8 @@ Scale. One row here stands for ten of the paper's: 30,000 rows a source, "the fi
 100,000 (1,500 for 15,000), and costs a row ten times those of a machine of that time: 20 us to probe
 and store a tuple, 10 us a result, 150 us to read a tuple back and 50 us to write it, 10 ms a seek. A
 flush is one write ("when the percentage is very low, flushes occur often, causing delays"); a merge
-needs a seek for each run of its group (many small ones are "less beneficial to the disk-merge phase").
-Costs are not in the paper; they are what they were before the data was made so.
+needs a seek for each run of its group's longer side (many small ones are "less beneficial to the
+disk-merge phase"). Costs are not in the paper; they are what they were before the data was made so.
 
 Arrivals. A bursty source sends 1,000 rows at once and then pauses; pauses follow a Pareto
 distribution (shape 1.5, cut at 60 times the shortest), scaled so that the source takes 300 s. A

@@ -7,8 +7,9 @@ holds more than it should.
 
 The C library learns from what is freed: after the first array of 30 MB it puts all up to that size on
 its heap, where each leaves a hole that only a smaller one can use. With a budget it is told to map
-arrays of four megabytes and more by themselves, always, so that they are gone when they are freed. What
-comes again and again is on the shelf (`state.buffers`).
+arrays of four megabytes and more by themselves, unless its heap has a free piece that large, so that
+they are gone when they are freed. That is a setting of the whole process, and stays. What comes again
+and again is on the shelf (`state.buffers`).
 """
 
 from __future__ import annotations

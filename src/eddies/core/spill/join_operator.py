@@ -142,9 +142,6 @@ class JoinOperator:
         self.local = np.zeros(n_groups)
         self.globally = np.zeros(n_groups)
         self.disk_results = np.zeros(n_groups)
-        self.n_runs = np.zeros(
-            n_groups, dtype=np.int64
-        )  # on disk of each group; merged ones are one
         self.sent_in_memory = 0.0  # tuples sent on in this interval that memory gave, not a merge;
         self.given_in_memory = 0.0  # query results that came of them
 
