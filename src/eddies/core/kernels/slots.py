@@ -67,9 +67,13 @@ def probe_slots(words: Words, slots: Rows, base: np.uint64, positions: Rows, lin
 
     `positions` and `links` need `len(words) + 1` entries. Positions ascend.
     """
+    n = words.shape[0]
     n_slots = np.uint64(slots.shape[0] - 1)
+    address = slots.ctypes.data
     found = 0
-    for j in range(words.shape[0]):
+    for j in range(n):
+        ahead = min(words[min(j + _AHEAD, n - 1)] - base, n_slots)
+        prefetch(address + np.int64(ahead) * 4)
         link = slots[min(words[j] - base, n_slots)]
         positions[found] = j
         links[found] = link
