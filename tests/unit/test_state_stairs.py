@@ -291,7 +291,7 @@ def test_a_form_without_room_must_promise_more_next_time():
 
 def test_rows_that_are_the_last_are_routed_by_samples():
     """T comes in one batch and has ended by the time it is routed: nothing is worth keeping any more,
-    but R, which S rows match ten times, should still be met last.
+    but samples are taken once, for the way it is routed.
     """
     data = tables()
     eddy = start(Options(state="stairs"), data)

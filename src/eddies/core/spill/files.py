@@ -138,7 +138,7 @@ class SpillFile:
         return self._end
 
     def write(self, batch: pa.RecordBatch) -> Segment:
-        """Append `batch`."""
+        """Append `batch`, which has at least one row."""
         return self.write_slices(batch, [(0, batch.num_rows)])[0]
 
     def write_slices(
