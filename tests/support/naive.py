@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from eddies.core.kernels.bloom import PATTERNS
+
 __all__ = [
     "Index",
     "bloom_of",
@@ -66,12 +68,11 @@ def home_line(word: int, n_lines: int) -> int:
 
 
 def bloom_of(words: Sequence[int], n_words: int) -> list[int]:
-    """A filter of `n_words` words in which each word has set three bits of one of them."""
+    """A filter of `n_words` words in which each word has set the bits of its pattern in one of them."""
     bloom = [0] * n_words
     for word in words:
         h = (word ^ word >> 32) * 0x9E3779B97F4A7C15 & _ALL
-        for start in (34, 28, 22):
-            bloom[h >> (64 - (n_words.bit_length() - 1))] |= 1 << (h >> start & 63)
+        bloom[h >> (64 - (n_words.bit_length() - 1))] |= int(PATTERNS[h >> 30 & 1023])
     return bloom
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eddies.core.kernels.lines import rehash
-from eddies.core.state import line_table
 from eddies.core.state.buffers import Shelf
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
 from eddies.core.state.line_table import LineTable
+from eddies.core.state.remainder_table import RemainderTable
 from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -171,7 +170,7 @@ def test_the_shelf_is_bounded() -> None:
 
 def test_the_filter_for_misses_loses_no_match() -> None:
     """It comes when most keys miss, grows with the index, and goes when keys hit again."""
-    n = 100_000
+    n = 200_000
     store = store_of(k=pa.array(np.arange(n) * APART))
     index = HashIndex(store, ["k"])
     scratch = Scratch(16)
@@ -234,12 +233,16 @@ def test_keys_of_a_large_table_are_all_found(n_duplicates_first: int, apart: int
 def test_a_complete_unique_relation_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def counted(old: object, new: np.ndarray, n_used: np.ndarray) -> None:
-        sizes.append(new.shape[0])
-        rehash(old, new, n_used)
+    def counted(table: LineTable | RemainderTable, n: int) -> None:
+        sizes.append(n)
+        grow_by_type[type(table)](table, n)
 
-    monkeypatch.setattr(line_table, "rehash", counted)
+    grow_by_type = {kind: kind.grow for kind in (LineTable, RemainderTable)}
     n = 300_000
     index = HashIndex(store_of(k=pa.array(np.arange(n) * APART)), ["k"])
+    for kind in grow_by_type:
+        monkeypatch.setattr(kind, "grow", counted)
     index.catch_up(Scratch(64))
-    assert sizes == [4096 * 8, 131_072 * 8], "first of nothing, for a sample, then of the sample"
+    assert isinstance(index._table, RemainderTable)
+    n_lines_left_over = [size for size in sizes if size < 4096]
+    assert sizes == [4096, *n_lines_left_over], "for a sample; that becomes remainders for all"

@@ -11,9 +11,8 @@ HERE = Path(__file__).parent
 
 
 def test_kernels_do_the_same_without_the_compiler() -> None:
-    files = [
-        str(HERE / f"test_kernels_{name}.py") for name in ("decimals", "groups", "lines", "rows")
-    ]
+    names = ("decimals", "groups", "lines", "remainders", "rows")
+    files = [str(HERE / f"test_kernels_{name}.py") for name in names]
     check = "from eddies.core.kernels.jit import JIT_DISABLED; assert JIT_DISABLED"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     subprocess.run([sys.executable, "-c", check], env=environment, check=True, timeout=60)

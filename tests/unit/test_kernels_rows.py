@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from eddies.core.kernels import gather as kernels
-from eddies.core.kernels.bloom import add_table, add_words, may_contain
+from eddies.core.kernels.bloom import PATTERNS, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.kernels.sampling import n_equal_pairs
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
-from tests.unit.test_kernels_lines import Lines
 
 IDS = [[], [0], [3, 3, 3], [4, 0, 2, 2], list(range(5))]
 STRINGS = [
@@ -196,11 +195,6 @@ def test_a_filter_lets_every_entered_word_through(n_words: int, n_keys: int) -> 
         assert len(may_be_there(others, bloom)) < 40
 
 
-def test_a_filter_made_from_a_table_holds_its_words() -> None:
-    rng = random.Random(2)
-    words = [0, *(rng.getrandbits(64) for _ in range(60))]
-    lines = Lines(32, len(words))
-    lines.insert(words)
-    bloom = np.zeros(8, np.uint64)
-    add_table(lines.table, bloom)
-    assert bloom.tolist() == naive.bloom_of(words, 8)
+def test_patterns_of_a_filter_differ_and_have_four_bits() -> None:
+    assert len(set(PATTERNS.tolist())) == 1024
+    assert {int(pattern).bit_count() for pattern in PATTERNS} == {4}

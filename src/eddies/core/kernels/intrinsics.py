@@ -19,6 +19,7 @@ from eddies.core.kernels.jit import JIT_DISABLED
 
 __all__ = [
     "count_trailing_zeros",
+    "equal_halves8",
     "equal_words8",
     "load8",
     "load64",
@@ -26,6 +27,7 @@ __all__ = [
     "multiply_high",
     "prefetch",
     "store64",
+    "zero_halves8",
     "zero_words16",
 ]
 
@@ -99,6 +101,30 @@ if not JIT_DISABLED:
         return types.uint64(types.int64, types.uint64), emit
 
     @intrinsic
+    def equal_halves8(typing: Any, address: Any, half: Any) -> Any:
+        """Bit i is set where the i-th of the eight 32-bit words at `address` equals `half`."""
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            line = ir.VectorType(_I32, 8)
+            halves = builder.load(builder.inttoptr(args[0], line.as_pointer()), align=32)
+            equal = builder.icmp_unsigned("==", halves, _splat(builder, args[1], 8))
+            return builder.zext(builder.bitcast(equal, _I8), _I64)
+
+        return types.uint64(types.int64, types.uint32), emit
+
+    @intrinsic
+    def zero_halves8(typing: Any, address: Any) -> Any:
+        """Bit i is set where the i-th of the eight 32-bit words at `address` is zero."""
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            line = ir.VectorType(_I32, 8)
+            halves = builder.load(builder.inttoptr(args[0], line.as_pointer()), align=32)
+            zero = builder.icmp_unsigned("==", halves, ir.Constant(line, [0] * 8))
+            return builder.zext(builder.bitcast(zero, _I8), _I64)
+
+        return types.uint64(types.int64), emit
+
+    @intrinsic
     def zero_words16(typing: Any, address: Any) -> Any:
         """Bit i is set where the i-th of the sixteen 32-bit words in the 64-byte line is zero."""
 
@@ -163,6 +189,15 @@ else:
         """Which of the eight words equal `word`."""
         line = (ctypes.c_uint64 * 8).from_address(int(address))
         return np.uint64(sum(1 << i for i in range(8) if line[i] == int(word)))
+
+    def equal_halves8(address: int, half: int) -> np.uint64:
+        """Which of the eight half words equal `half`."""
+        line = (ctypes.c_uint32 * 8).from_address(int(address))
+        return np.uint64(sum(1 << i for i in range(8) if line[i] == int(half)))
+
+    def zero_halves8(address: int) -> np.uint64:
+        """Which of the eight half words are zero."""
+        return equal_halves8(address, 0)
 
     def zero_words16(address: int) -> np.uint64:
         """Which of the sixteen half words are zero."""

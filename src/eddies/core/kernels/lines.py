@@ -40,6 +40,7 @@ __all__ = [
     "enter_links",
     "expand",
     "insert",
+    "links_of",
     "probe",
     "rehash",
     "rows_of",
@@ -164,6 +165,22 @@ def enter_links(words: Words, links: Rows, table: Words, n_used: npt.NDArray[np.
     shift = home_shift(n_used.shape[0])
     for j in range(words.shape[0]):
         place(words[j], np.uint32(links[j]), table, n_used, shift)
+
+
+@kernel(types.int64(ro(u64), rw(u64), rw(i32)))
+def links_of(table: Words, words: Words, links: Rows) -> int:
+    """Every word of a table and its link, into arrays with room for all. Returns how many."""
+    halves = table.view(np.uint32)
+    n = 0
+    for line in range(table.shape[0] // WORDS_PER_LINE):
+        for entry in range(ENTRIES):
+            link = halves[line * 16 + 10 + entry]
+            if link == 0:
+                break
+            words[n] = table[line * WORDS_PER_LINE + entry]
+            links[n] = np.int32(link)
+            n += 1
+    return n
 
 
 @kernel(types.int64(ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32), rw(i32)))

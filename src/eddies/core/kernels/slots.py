@@ -18,7 +18,7 @@ from numba import types
 from eddies.core.kernels.intrinsics import prefetch
 from eddies.core.kernels.jit import i32, i64, kernel, ro, rw, u64
 
-__all__ = ["insert_slots", "lines_to_slots", "probe_slots", "word_range"]
+__all__ = ["insert_slots", "probe_slots", "word_range"]
 
 _AHEAD = 32
 
@@ -79,15 +79,3 @@ def probe_slots(words: Words, slots: Rows, base: np.uint64, positions: Rows, lin
         links[found] = link
         found += link != 0
     return found
-
-
-@kernel(types.void(ro(u64), rw(i32), u64))
-def lines_to_slots(table: Words, slots: Rows, base: np.uint64) -> None:
-    """Copy every entry of a table of lines; each of its words must have a slot."""
-    halves = table.view(np.uint32)
-    for line in range(table.shape[0] // 8):
-        for entry in range(5):
-            link = halves[line * 16 + 10 + entry]
-            if link == 0:
-                break
-            slots[table[line * 8 + entry] - base] = np.int32(link)

@@ -5,8 +5,10 @@ stored. So a relation nobody probes is never indexed. The table is sized by keys
 rows enter a chunk at a time, and the share of different keys among the chunks seen says how large the
 table must be for all of them. NULL keys are never entered: NULL joins nothing.
 
-The table is one of two kinds. Keys that fill most of their range have a slot each (`slot_table`), all
-others are hashed (`line_table`). Which it is may change when rows are entered; a probe does not see it.
+The table is one of three kinds. Keys that fill most of their range have a slot each (`slot_table`), all
+others are hashed: into lines of whole words (`line_table`) while they are few or lie anywhere, into
+lines of remainders (`remainder_table`), which take half of the memory, where they are many. Which it is
+may change when rows are entered; a probe does not see it.
 
 A filter against misses (`miss_filter`) is made by `catch_up` as well, when probes have found that it
 would pay: a probe is timed, and what is made once must not look like the price of every probe.
@@ -14,7 +16,7 @@ would pay: a probe is timed, and what is made once must not look like the price 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,11 +24,12 @@ import numpy.typing as npt
 
 from eddies.core.kernels.lines import expand, rows_of, skip_newer
 from eddies.core.state.buffers import SHELF
-from eddies.core.state.columns import FixedColumn, Ids, Words
+from eddies.core.state.columns import Ids, Words
 from eddies.core.state.heavy_keys import SAMPLED_ROWS, HeavyKeys, find_heavy_keys
 from eddies.core.state.keys import is_exact, key_words
 from eddies.core.state.line_table import LineTable, lines_for
 from eddies.core.state.miss_filter import MissFilter
+from eddies.core.state.remainder_table import FEWEST_KEYS, RemainderTable, domain_of
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.slot_table import Range, SlotTable, range_of
@@ -34,9 +37,11 @@ from eddies.core.state.slot_table import Range, SlotTable, range_of
 __all__ = ["HashIndex", "PendingChains"]
 
 _INSERT_ROWS = 65_536
+_COUNT = np.arange(_INSERT_ROWS, dtype=np.int32)
 _SAMPLE_ROWS = 8_192  # rows that enter first, to see how many different keys there are
 _ALMOST_UNIQUE = 0.99  # share of different keys above which all rows are believed to have their own
 _MOST_GROWTH = 4  # below that share a sample says too little to reserve more than so many times
+_GUESSED = 1.03  # room for a guess of keys that is a little too low
 
 
 @dataclass(slots=True)
@@ -59,8 +64,8 @@ class HashIndex:
         self._store = store
         self.columns = tuple(columns)
         self._flag = rows_with
-        self._table: LineTable | SlotTable = LineTable()
-        self._range: Range | None = None  # of the words entered, where slots are possible
+        self._table: LineTable | RemainderTable | SlotTable = LineTable()
+        self._range: Range | None = None  # of the words entered, where words are keys
         self._chain: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._chain_memory: npt.NDArray[np.uint64] | None = None
         self._filter = MissFilter()
@@ -88,14 +93,7 @@ class HashIndex:
         """Enter the rows stored since the last call; returns how many there were. A filter that is
         wanted is made, too, which counts with all keys.
         """
-        n_filtered = 0
-        table = self._table
-        if self._wants_filter:
-            # Unless another thread, which asked at the same time, made it.
-            if not self._filter.n_bytes and isinstance(table, LineTable):
-                self._filter.make(self.n_keys, table.words, self._words_at_hand())
-                n_filtered = self.n_keys
-            self._wants_filter = False
+        n_filtered = self._make_filter() if self._wants_filter else 0
         first, last = self.n_rows, self._store.n_rows
         if first == last:
             return n_filtered
@@ -103,27 +101,42 @@ class HashIndex:
         self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
         self._see_range(first, last)
-        if isinstance(self._table, SlotTable):
-            self._fit_slots(self._table, last - first)
+        self._fit_range(last - first)
         is_sampled = first == 0 and last > _INSERT_ROWS
         stop = first
         while stop < last:
             n_rows = _SAMPLE_ROWS if is_sampled and stop == 0 else _INSERT_ROWS
             start, stop = stop, min(stop + n_rows, last)
-            if isinstance(self._table, LineTable):
+            if not isinstance(self._table, SlotTable):
                 self._make_table_room(self._table, start, stop, last)
             table = self._table
             words, keep = self._entered_words(start, stop)
-            rows = np.arange(start, stop, dtype=np.int32)
+            rows = np.add(_COUNT[: stop - start], start, out=scratch.marked[: stop - start])
             if keep is not None:
                 words, rows = words[keep], rows[keep]
             if rows.shape[0]:
                 self.n_duplicates += table.insert(words, rows, self._chain, scratch)
                 self.n_entered += rows.shape[0]
-                if isinstance(table, LineTable):
-                    self._filter.entered(words, table.words, self.n_keys)
+                self._filter.entered(words)
         self.n_rows = last
+        if self._filter.is_crowded(self.n_keys):
+            self._filter.make(self.n_keys, self._all_words())
         return n_filtered + last - first
+
+    def _make_filter(self) -> int:
+        """Make the filter that is wanted; returns of how many keys."""
+        self._wants_filter = False
+        # Unless another thread, which asked at the same time, made it.
+        if self._filter.n_bytes or isinstance(self._table, SlotTable):
+            return 0
+        self._filter.make(self.n_keys, self._all_words())
+        return self.n_keys
+
+    def _all_words(self) -> Iterator[Words]:
+        """The words of all rows that were entered."""
+        for start in range(0, self.n_rows, _INSERT_ROWS):
+            words, keep = self._entered_words(start, min(start + _INSERT_ROWS, self.n_rows))
+            yield words if keep is None else words[keep]
 
     def _entered_words(self, start: int, stop: int) -> tuple[Words, npt.NDArray[np.bool_] | None]:
         """The words of some rows, and which of them are entered (None: all)."""
@@ -135,10 +148,10 @@ class HashIndex:
         return words, None if valid is None else valid.astype(np.bool_)
 
     def _see_range(self, first: int, last: int) -> None:
-        """Learn the range of the words of rows that come, as long as it may be one for slots."""
-        if self._range is not None and not self._range.may_be_dense:
+        """Learn the range of the words of rows that come, as long as it may be of use."""
+        if self._range is not None and not self._range.may_be_narrow:
             return
-        if not is_exact([self._store.column(name) for name in self.columns]):
+        if not self._is_exact():
             return  # hashes lie anywhere
         for start in range(first, last, _INSERT_ROWS):
             words, keep = self._entered_words(start, min(start + _INSERT_ROWS, last))
@@ -146,24 +159,36 @@ class HashIndex:
             if part is not None:
                 self._range = part | self._range
 
-    def _fit_slots(self, table: SlotTable, n_coming: int) -> None:
-        """Let slots contain the words that come, or go over to lines if they lie too far apart."""
-        assert self._range is not None
-        if table.range.contains(self._range):
+    def _is_exact(self) -> bool:
+        """Whether words are keys, and not hashes of them."""
+        return is_exact([self._store.column(name) for name in self.columns])
+
+    def _fit_range(self, n_coming: int) -> None:
+        """Let the table have a place for the words that come, or go over to one that has."""
+        table = self._table
+        if isinstance(table, LineTable) or self._range is None or table.contains(self._range):
             return
         n_likely = self.n_keys + n_coming * self.n_keys // max(1, self.n_entered)
-        if self._range.is_dense(n_likely):
+        if isinstance(table, SlotTable) and self._range.is_dense(n_likely):
             self._table = table.widened(self._range)
-            return
-        self._table = LineTable(lines_for(self.n_keys))
+        else:
+            self._hash_again(self.n_keys)
+
+    def _hash_again(self, n_room: int) -> None:
+        """Go over to the hash table that suits the range, with room for so many keys."""
+        table = self._table
+        spread = None
+        if n_room >= FEWEST_KEYS and (self._range is not None or not self._is_exact()):
+            spread = domain_of(self._range, n_room)
+        self._table = RemainderTable(spread, n_room) if spread else LineTable(lines_for(n_room))
         self._table.enter(*table.entries())
         table.release()
 
-    def _turn_to_slots(self, table: LineTable) -> None:
+    def _turn_to_slots(self, table: LineTable | RemainderTable) -> None:
         assert self._range is not None
         self._table = SlotTable(self._range)
-        self._table.take_over(table)
-        self._filter = MissFilter()  # which is about lines
+        self._table.enter(*table.entries())
+        self._filter = MissFilter()  # which slots do not need
         self._wants_filter = False
         table.release()
 
@@ -176,28 +201,38 @@ class HashIndex:
             self._give_back_chain()
             self._chain, self._chain_memory = chain, lent
 
-    def _make_table_room(self, table: LineTable, seen: int, stop: int, last: int) -> None:
+    def _make_table_room(
+        self, table: LineTable | RemainderTable, seen: int, stop: int, last: int
+    ) -> None:
         """Make room for the rows `seen:stop`; if the table must grow, for the keys that the rows up
         to `last` are likely to bring, or by turning to slots. With nothing seen yet, a few rows find
         out.
         """
-        n_lines = table.n_lines
-        needed = lines_for(self.n_keys + stop - seen, n_lines)
-        if needed == n_lines:
+        n_sure = self.n_keys + stop - seen
+        if table.has_room(n_sure):
             return
         share_new = self.n_keys / seen if seen else 1.0
         n_likely = int(self.n_keys + share_new * (last - seen))
         if (seen or stop == last) and self._range is not None and self._range.is_dense(n_likely):
             self._turn_to_slots(table)
             return
+        n_room = n_sure
         if seen:
-            likely = lines_for(n_likely, needed)
-            needed = likely if share_new > _ALMOST_UNIQUE else min(likely, _MOST_GROWTH * needed)
+            n_room = max(n_sure, int(_GUESSED * n_likely))
+            if share_new <= _ALMOST_UNIQUE:
+                n_room = min(n_room, _MOST_GROWTH * n_sure)
         if seen or stop == last:
-            # If many more rows are to come, skip a size, for every size is a copy of all entries.
-            foreseen = lines_for(int(self._store.expected_rows * share_new), needed)
-            needed = min(foreseen, 2 * needed)
-        table.grow(needed)
+            # If many more rows are to come, make room for some, for to grow is to copy all entries.
+            foreseen = int(_GUESSED * self._store.expected_rows * share_new)
+            n_room = max(n_room, min(foreseen, _MOST_GROWTH * n_room))
+        if self.n_keys and not self._store.is_complete:
+            n_room = max(n_room, 2 * self.n_keys)  # whatever anybody thinks is to come
+        if isinstance(table, RemainderTable):
+            table.grow(n_room)
+        elif n_room >= FEWEST_KEYS:
+            self._hash_again(n_room)
+        else:
+            table.grow(lines_for(n_room, table.n_lines))
 
     def release(self) -> None:
         """Give the table's memory back; the index must not be used afterwards."""
@@ -218,16 +253,18 @@ class HashIndex:
         """
         scratch.reserve(words.shape[0])
         table = self._table
-        if isinstance(table, LineTable):
-            found = self._probe_lines(table, words, scratch)
-        else:
+        if isinstance(table, SlotTable):
             found = table.probe(words, scratch)
+        else:
+            found = self._probe_hashed(table, words, scratch)
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)
 
-    def _probe_lines(self, table: LineTable, words: Words, scratch: Scratch) -> int:
-        """What a table of lines has of `words`, with a filter before it where that pays."""
+    def _probe_hashed(
+        self, table: LineTable | RemainderTable, words: Words, scratch: Scratch
+    ) -> int:
+        """What a hash table has of `words`, with a filter before it where that pays."""
         worth_a_look = self._filter.passing(words, scratch)
         if worth_a_look is None:
             found = table.probe(words, scratch)
@@ -236,7 +273,7 @@ class HashIndex:
             positions = scratch.positions
             positions[:found] = worth_a_look[1][positions[:found]]
         n_growing = self.n_rows if self._store.is_growing else 0
-        if self._filter.saw(words.shape[0], found, table.words, n_growing):
+        if self._filter.saw(words.shape[0], found, table.n_bytes, n_growing):
             self._wants_filter = True
         return found
 
@@ -269,13 +306,6 @@ class HashIndex:
             n_rows = max(0.0, self.n_entered - float(found.counts.sum()))
             found = replace(found, usual=n_rows / n_light)
         return found
-
-    def _words_at_hand(self) -> Words | None:
-        """The words of all rows, if the store holds them as they are."""
-        column = self._store.column(self.columns[0])
-        if len(self.columns) > 1 or not isinstance(column, FixedColumn):
-            return None
-        return column.words(None, 0, self.n_rows) if column.words_are_values else None
 
     def resume(self, pending: PendingChains, scratch: Scratch) -> tuple[int, PendingChains | None]:
         """The next matches of a paused probe."""

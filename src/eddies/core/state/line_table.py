@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from eddies.core.kernels.lines import ENTRIES, WORDS_PER_LINE, enter_links, insert, probe, rehash
+from eddies.core.kernels.lines import (
+    ENTRIES,
+    WORDS_PER_LINE,
+    enter_links,
+    insert,
+    links_of,
+    probe,
+    rehash,
+)
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.scratch import Scratch
@@ -52,6 +60,17 @@ class LineTable:
         return probe(
             words, self.words, scratch.homes, scratch.leftovers, scratch.positions, scratch.rows
         )
+
+    def entries(self) -> tuple[Words, Ids]:
+        """The words that are there, and their links."""
+        most = ENTRIES * self.n_lines
+        words, links = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.int32)
+        n = links_of(self.words, words, links)
+        return words[:n], links[:n]
+
+    def has_room(self, n_keys: int) -> bool:
+        """Whether so many keys, in all, fit well."""
+        return lines_for(n_keys, self.n_lines) == self.n_lines
 
     def grow(self, n_lines: int) -> None:
         """Have so many lines, at least as many as now."""

@@ -12,10 +12,12 @@ spans twice as many keys as there are rows, lest it fall between two bursts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.bloom import add_table, add_words, may_contain
+from eddies.core.kernels.bloom import add_words, may_contain
 from eddies.core.state.columns import Words
 from eddies.core.state.scratch import Scratch
 
@@ -55,8 +57,8 @@ class MissFilter:
         n = may_contain(words, bloom, scratch.passed_positions, scratch.passed_words)
         return scratch.passed_words[:n], scratch.passed_positions[:n]
 
-    def saw(self, n_words: int, n_hits: int, table: Words, n_growing: int = 0) -> bool:
-        """`n_hits` of `n_words` keys were found in `table`. Whether a filter should now be made.
+    def saw(self, n_words: int, n_hits: int, table_bytes: int, n_growing: int = 0) -> bool:
+        """`n_hits` of `n_words` keys were found in a table. Whether a filter should now be made.
 
         `n_growing` is the number of rows in the table if it is known that more will come, else 0.
         """
@@ -71,29 +73,27 @@ class MissFilter:
         self._n_seen = self._n_hits = self._n_entered = 0
         if rate > _DROP_ABOVE:
             self._bloom = None
-        is_large = table.nbytes >= _SMALLEST_TABLE_BYTES
+        is_large = table_bytes >= _SMALLEST_TABLE_BYTES
         is_wanted = rate < _MAKE_BELOW and is_large and not grows
         return self._bloom is None and is_wanted
 
-    def make(self, n_keys: int, table: Words, words: Words | None) -> None:
-        """Make the filter of `table`, or of `words` when they are at hand: that is cheaper."""
+    def make(self, n_keys: int, parts: Iterable[Words]) -> None:
+        """Make the filter of `n_keys` different words, which come in parts."""
         bloom = _empty(n_keys)
-        if words is None:
-            add_table(table, bloom)
-        else:
+        for words in parts:
             add_words(words, bloom)
         self._bloom = bloom
 
-    def entered(self, words: Words, table: Words, n_keys: int) -> None:
-        """`words` were entered into `table`, which now holds `n_keys`."""
+    def entered(self, words: Words) -> None:
+        """`words` were entered into the table."""
         if self._is_asked:
             self._n_entered += words.shape[0]
-        if self._bloom is None:
-            return
-        if n_keys > 2 * _KEYS_PER_WORD * len(self._bloom):
-            self.make(n_keys, table, None)
-        else:
+        if self._bloom is not None:
             add_words(words, self._bloom)
+
+    def is_crowded(self, n_keys: int) -> bool:
+        """Whether the table has so many keys that the filter lets too much through."""
+        return self._bloom is not None and n_keys > 2 * _KEYS_PER_WORD * len(self._bloom)
 
 
 def _empty(n_keys: int) -> Words:

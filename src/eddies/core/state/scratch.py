@@ -42,7 +42,7 @@ class Scratch:
         if n_rows <= self.capacity:
             return
         self.capacity = n_rows
-        self.homes = np.empty(n_rows + AHEAD, dtype=np.uint32)
+        self.homes = np.empty(2 * (n_rows + AHEAD), dtype=np.uint32)
         self.leftovers = np.empty(n_rows + 1, dtype=np.int32)
         self.passed_positions = np.empty(n_rows + 1, dtype=np.int32)
         self.passed_words = np.empty(n_rows + 1, dtype=np.uint64)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eddies.core.kernels.slots import insert_slots, lines_to_slots, probe_slots, word_range
+from eddies.core.kernels.slots import insert_slots, probe_slots, word_range
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, Words
-from eddies.core.state.line_table import LineTable
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["Range", "SlotTable", "range_of"]
@@ -22,6 +21,7 @@ __all__ = ["Range", "SlotTable", "range_of"]
 _MOST_WORDS_PER_KEY = 8
 _FEWEST_KEYS = 256  # below, every table is in the nearest cache
 _MOST_WORDS = 1 << 31
+_MOST_NARROW = 1 << 62
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _SMALLEST_SHELVED = 1 << 17  # words; smaller arrays are not kept on the shelf
 
@@ -41,6 +41,11 @@ class Range:
     def may_be_dense(self) -> bool:
         """Whether any number of rows could fill it; it only becomes wider."""
         return self.n_words <= _MOST_WORDS
+
+    @property
+    def may_be_narrow(self) -> bool:
+        """Whether a table of remainders could be for it; it only becomes wider."""
+        return self.n_words <= _MOST_NARROW
 
     def is_dense(self, n_keys: int) -> bool:
         """Whether slots pay for so many keys in this range."""
@@ -92,9 +97,13 @@ class SlotTable:
         """The newest link of every word that is there, left in the scratch; returns how many."""
         return probe_slots(words, self._slots, self._base, scratch.positions, scratch.rows)
 
-    def take_over(self, lines: LineTable) -> None:
-        """Copy what a table of lines holds, all of it within the range."""
-        lines_to_slots(lines.words, self._slots, self._base)
+    def contains(self, words: Range) -> bool:
+        """Whether all words of a range have a slot."""
+        return self.range.contains(words)
+
+    def enter(self, words: Words, links: Ids) -> None:
+        """Enter links under words that are not there yet, all of them within the range."""
+        self._slots[words - self._base] = links
 
     def widened(self, needed: Range) -> SlotTable:
         """A table with the same entries that has slots for a range that contains this one's data; this

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eddies.core.kernels.slots import insert_slots, lines_to_slots, probe_slots, word_range
+from eddies.core.kernels.slots import insert_slots, probe_slots, word_range
+from eddies.core.state import hash_index
+from eddies.core.state.columns import column_of
 from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.keys import key_words
 from eddies.core.state.line_table import LineTable
+from eddies.core.state.remainder_table import RemainderTable, domain_of
 from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.slot_table import Range, SlotTable
@@ -46,23 +50,45 @@ def test_the_range_of_words_is_that_of_signed_numbers(keys: list[int]) -> None:
     assert word_range(_as_words(keys)) == (min(keys), max(keys))
 
 
-def test_entries_of_lines_become_slots_and_lines_again() -> None:
+def test_entries_go_from_kind_to_kind() -> None:
     rng = np.random.default_rng(0)
     keys = rng.permutation(4000)[:1000] - 2000
     lines, scratch = LineTable(512), Scratch(1000)
     chain = np.zeros(1000, dtype=np.int32)
     lines.insert(keys.view(np.uint64), np.arange(1000, dtype=np.int32), chain, scratch)
     slots = SlotTable(Range(-2000, 1999))
-    slots.take_over(lines)
+    slots.enter(*lines.entries())
+    spread = domain_of(Range(-2000, 1999), 100)
+    assert spread is not None
+    remainders = RemainderTable(spread, 100)  # far too small: many keys are left over
+    remainders.enter(*slots.entries())
+    assert 0 < remainders.n_left < 1000
+    grown = RemainderTable(spread, 100)
+    grown.enter(*remainders.entries())
+    grown.grow(1000)
+    assert grown.n_left < remainders.n_left
     again = LineTable(512)
-    again.enter(*slots.entries())
-    for table in (lines, slots, again):
+    again.enter(*grown.entries())
+    for table in (lines, slots, remainders, grown, again):
         found = table.probe(keys.view(np.uint64), scratch)
         pairs = zip(scratch.positions[:found], scratch.rows[:found], strict=True)
         assert sorted(pairs) == [(i, i + 1) for i in range(1000)]
-    raw = np.zeros(4001, dtype=np.int32)
-    lines_to_slots(lines.words, raw, np.uint64(2**64 - 2000))
-    assert np.count_nonzero(raw) == 1000
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40), st.integers(1, 10**6))
+def test_a_domain_contains_its_range_and_no_more_than_it_can_tell_apart(
+    lowest: int, n_more: int, n_keys: int
+) -> None:
+    words = Range(lowest, min(2**63 - 1, lowest + n_more))
+    spread = domain_of(words, n_keys)
+    if spread is None:
+        assert words.n_words > 2**37
+        return
+    table = RemainderTable(spread, n_keys)
+    assert table.contains(words)
+    assert spread[2] < 2**32 * table.n_lines
+    assert not table.contains(Range(lowest - 2**62, lowest))
+    table.release()
 
 
 def _index(n_expected: int = 0) -> tuple[RowStore, HashIndex]:
@@ -87,11 +113,18 @@ PARTS = st.lists(
 
 
 @settings(deadline=None, max_examples=150)
-@given(PARTS, st.integers(0, 2**32 - 1), st.sampled_from([0, 100_000]))
+@given(PARTS, st.integers(0, 2**32 - 1), st.sampled_from([0, 100_000]), st.sampled_from([0, 60]))
 def test_any_keys_in_any_parts_are_found(
-    parts: list[tuple[int, int, int, bool]], seed: int, n_expected: int
+    parts: list[tuple[int, int, int, bool]], seed: int, n_expected: int, n_few: int
 ) -> None:
     """The table changes its kind whenever a part makes the range too wide, or dense again."""
+    with pytest.MonkeyPatch.context() as patch:
+        if n_few:
+            patch.setattr(hash_index, "FEWEST_KEYS", n_few)
+        _check_parts(parts, seed, n_expected)
+
+
+def _check_parts(parts: list[tuple[int, int, int, bool]], seed: int, n_expected: int) -> None:
     rng = np.random.default_rng(seed)
     store, index = _index(n_expected)
     scratch = Scratch(16)
@@ -127,12 +160,15 @@ def test_any_keys_in_any_parts_are_found(
     [
         (np.arange(200_000), SlotTable),
         (np.arange(200_000)[::-1] * 7 - 400_000, SlotTable),
-        (np.arange(200_000) * 9, LineTable),
-        (np.arange(200_000) % 10 * 100_000, LineTable),  # few keys in a wide range
+        (np.arange(200_000) * 9, RemainderTable),
+        (np.arange(200_000) * 2**28, RemainderTable),
+        (np.arange(50_000) % 10 * 100_000, LineTable),  # few keys in a wide range
+        (np.arange(40_000) * 9, LineTable),
         (np.append(np.arange(200_000), 2**62), LineTable),
+        (np.arange(200_000) * 2**32, LineTable),
     ],
 )
-def test_slots_are_for_keys_that_fill_an_eighth_of_their_range(
+def test_slots_are_for_close_keys_and_remainders_for_many(
     keys: np.ndarray, kind: type[object]
 ) -> None:
     store, index = _index()
@@ -152,3 +188,60 @@ def test_growing_numbers_keep_their_slots_and_are_copied_rarely() -> None:
         assert isinstance(index._table, SlotTable)
     assert len(tables) <= 10
     assert index.n_bytes < 16 * store.n_rows
+
+
+def test_remainders_take_half_of_the_memory_of_words() -> None:
+    store, index = _index()
+    keys = np.arange(1_000_000) * 1_000_003
+    _append(store, keys)
+    store.is_complete = True
+    index.catch_up(Scratch(64))
+    assert isinstance(index._table, RemainderTable)
+    assert index._table.n_bytes < 20 * len(keys) < LineTable(1 << 19).n_bytes
+    assert index._table.n_left < 0.04 * len(keys)
+
+
+def test_keys_that_leave_the_domain_are_hashed_as_words_from_then_on() -> None:
+    store, index = _index()
+    scratch = Scratch(64)
+    keys = np.arange(100_000) * 1_000_003
+    _append(store, keys)
+    index.catch_up(scratch)
+    assert isinstance(index._table, RemainderTable)
+    _append(store, np.array([2**61, 5]))
+    index.catch_up(scratch)
+    assert isinstance(index._table, LineTable)
+    asked = np.append(keys[::97], [2**61, 5, 6])
+    found, _ = index.probe(asked.view(np.uint64), store.n_rows, scratch)
+    rows = dict(zip(scratch.positions[:found].tolist(), scratch.rows[:found].tolist(), strict=True))
+    assert [rows.get(i) for i in range(len(asked))] == [
+        *range(0, 100_000, 97),
+        100_000,
+        100_001,
+        None,
+    ]
+
+
+def test_text_is_found_in_a_table_of_remainders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes are cut to fewer bits, and growing tables, filters and duplicates must not mind."""
+    monkeypatch.setattr(hash_index, "FEWEST_KEYS", 100)
+    store = RowStore("t", pa.schema([("k", pa.string())]))
+    index, scratch = HashIndex(store, ["k"]), Scratch(1 << 16)
+    texts: list[str] = []
+    for part in range(5):
+        more = [f"key number {i % 9000}" for i in range(part * 3000, part * 3000 + 3000)]
+        store.append(Block.from_arrow({"k": pa.array(more)}, len(more)))
+        texts += more
+        index.catch_up(scratch)
+        assert isinstance(index._table, RemainderTable)
+        asked = [f"key number {i}" for i in range(12_000)]
+        words, _ = key_words([(column_of(pa.array(asked)), None)])
+        found, pending = index.probe(words, store.n_rows, scratch)
+        assert pending is None
+        got = zip(scratch.positions[:found].tolist(), scratch.rows[:found].tolist(), strict=True)
+        by_text: dict[str, list[int]] = {}
+        for row, text in enumerate(texts):
+            by_text.setdefault(text, []).append(row)
+        expected = [(i, row) for i, text in enumerate(asked) for row in by_text.get(text, [])]
+        assert sorted(got) == expected
+    assert index.n_keys == 9000
