@@ -434,6 +434,22 @@ def test_threads_pause_while_results_are_unread() -> None:
     assert eddy.is_done
 
 
+def test_the_last_piece_is_divided_among_threads() -> None:
+    """Otherwise one thread works at it while the others have nothing to do."""
+    tables = {"a": pa.table({"x": range(60_000)}), "b": pa.table({"y": range(0, 60_000, 2)})}
+    events = Recorder()
+    query = make_query(tables, ["a.x = b.y"], output=["a.x"])
+    eddy = Eddy(query, Options(threads=2), events=events)
+    eddy.push("b", batches(tables["b"])[0])
+    eddy.end("b")
+    eddy.push("a", batches(tables["a"])[0])
+    eddy.end("a")
+    assert sorted(drained(eddy)[0].to_pylist()) == list(range(0, 60_000, 2))
+    sizes = [event.n_arrived for event in events.of(Built) if event.source == "a"]
+    assert sum(sizes) == 60_000
+    assert 16_384 <= max(sizes) <= 30_000
+
+
 def test_a_sink_may_ask_for_progress_on_any_thread() -> None:
     class Asking:
         def __init__(self) -> None:

@@ -79,6 +79,15 @@ class _Unbuilt(NamedTuple):
     relation: int
     batch: pa.RecordBatch
 
+    @property
+    def n_rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    def split(self, n_rows: int) -> tuple[_Unbuilt, _Unbuilt]:
+        """The first `n_rows` rows, and the rest."""
+        first, rest = self.batch.slice(0, n_rows), self.batch.slice(n_rows)
+        return _Unbuilt(self.relation, first), _Unbuilt(self.relation, rest)
+
 
 class Eddy:
     """One running query. See the module docstring for the order of calls."""
@@ -656,7 +665,9 @@ class Eddy:
             except IndexError:
                 return
             n_rows = router.rows_within(_PIECE_NS)
-            if isinstance(waiting, RoutedBatch) and waiting.n_rows > n_rows:
+            if len(self._waiting) < len(self._routers):  # the last ones: all threads should have some
+                n_rows = min(n_rows, max(WORTH_A_BATCH, waiting.n_rows // 2))
+            if waiting.n_rows > n_rows:
                 waiting, rest = waiting.split(n_rows)
                 self._waiting.appendleft(rest)
             self._start(router, waiting)
