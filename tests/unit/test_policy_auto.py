@@ -94,6 +94,41 @@ def test_finds_a_module_that_improved_unused(modules: list[Module]) -> None:
     assert sum(outcome.cost_by_period[23:]) <= 1.05 * ideal(modules, 23, 40)
 
 
+def test_a_module_that_is_dear_in_short_runs_only_is_found_after_a_shift() -> None:
+    """Two modules could take the place of the one that fails. A few rows of the better one cost many
+    times what they cost in a long run.
+    """
+    modules = [
+        Module(before_after(0.05, 0.9), 4, run_price=500),
+        Module(before_after(0.9, 0.05), 4, run_price=20_000),
+        Module(before_after(0.5, 0.25), 5, run_price=500),
+    ]
+    n_rows = 0
+    for seed in range(8):
+        world = World(modules, AutoPolicy(random.Random(seed)), seed=seed, jitter=0.1)
+        before = world.run(20 * PERIOD).rows_by_first[1]
+        n_rows += world.run(10 * PERIOD).rows_by_first[1] - before
+    assert n_rows > 0.5 * 8 * 10 * PERIOD
+
+
+def test_the_account_is_overdrawn_after_a_shift_by_no_more_than_was_earned() -> None:
+    modules = [
+        Module(before_after(0.05, 0.9), 10),
+        Module(before_after(0.9, 0.05), 12),
+        Module(0.5, 11),
+        Module(0.6, 12),
+    ]
+    policy = AutoPolicy(random.Random(3))
+    world = World(modules, policy, seed=3, jitter=0.1)
+    lowest = 0.0
+    for period in range(40):
+        world.run(PERIOD)
+        lowest = min(lowest, policy.account_ns)
+        if period < 20:
+            assert policy.account_ns >= -LOAN_NS
+    assert -EXPLORED_SHARE * world.outcome.cost - LOAN_NS <= lowest < 0
+
+
 def test_sees_through_a_chain() -> None:
     modules = [Module(0.9, 10), Module(2.0, 10), Module(0.01, 10, needs=(1,))]
     outcome = simulate(modules, 20)

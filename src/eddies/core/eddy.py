@@ -665,7 +665,9 @@ class Eddy:
             except IndexError:
                 return
             n_rows = router.rows_within(_PIECE_NS)
-            if len(self._waiting) < len(self._routers):  # the last ones: all threads should have some
+            if len(self._waiting) < len(
+                self._routers
+            ):  # the last ones: all threads should have some
                 n_rows = min(n_rows, max(WORTH_A_BATCH, waiting.n_rows // 2))
             if waiting.n_rows > n_rows:
                 waiting, rest = waiting.split(n_rows)

@@ -18,6 +18,9 @@ quick: a module may sleep for seconds. Probes but the first begin with 32 rows. 
 repeated once; it may have been the first call that was slow. Where a module was never met before, a
 slice has 32 rows, whatever it did elsewhere: a key that is unique at one fork may fan out at another.
 
+A shift is when it pays to look around, and a calm before it may have spent everything. So after one
+the account may be overdrawn by as much as it ever earned until then.
+
 *Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
 as the fork has seen before, so that the first batch is not lost to the first impression.
 
@@ -46,6 +49,8 @@ QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows,
 VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
 TRIAL_RESULTS = 8192.0  # most rows a step should return: a fan-out is known after the second step
 SLICE_ROWS = 2048  # of later exploration; fewer would measure the price of a run, not of rows
+LONG_SLICE_ROWS = 16_384  # if it may be the best: what a row costs in a long run is known then
+SHORT_RUN = 4.0  # times what a row costs in a long run, at most
 FIRST_LOOK_ROWS = 32  # of a slice where a module never ran: its fan-out here is unknown
 FEW_MATCHES = 8.0  # a first look that found no more than this for each row is followed by a slice
 MIN_SLICE_ROWS = 64  # below, a run costs more than its rows...
@@ -103,11 +108,11 @@ class AutoPolicy:
     """Cost-based ranking with a budget for exploration.
 
     Explores: candidates whose figures at this fork are older than `STALE_AFTER_ROWS` driver rows or
-    that never ran here, the oldest first, on slices of `SLICE_ROWS` rows; all candidates of a fork
-    when one of them suddenly behaves differently.
-    Exploration costs: `EXPLORED_SHARE` of the measured time plus `LOAN_NS` once per query, and the
-    trials of each module: up to 1057 rows, a few rows if it is slow. Trials are not paid from the
-    account.
+    that never ran here, the oldest first, on slices of `SLICE_ROWS` rows, or `LONG_SLICE_ROWS` if it
+    may be the best; all candidates of a fork when one of them suddenly behaves differently.
+    Exploration costs: `EXPLORED_SHARE` of the measured time, twice that after a shift, plus `LOAN_NS`
+    once per query, and the trials of each module: up to 1057 rows, a few rows if it is slow. Trials
+    are not paid from the account.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice. Asked more often than deciding
@@ -132,6 +137,8 @@ class AutoPolicy:
         self._explored_share = explored_share
         self._loan_ns = loan_ns
         self._account_ns = loan_ns
+        self._credit_ns = 0.0
+        self._n_shifts = 0
         self._ledger = Ledger()
         self._forks: dict[Signature, Fork] = {}
         self._modules_at: dict[Signature, frozenset[int]] = {}
@@ -245,6 +252,9 @@ class AutoPolicy:
                 extra_ns = elapsed_ns * (1.0 - explored.kept) - (n_in - n_out) * explored.saved_ns
                 self._account_ns -= part * max(extra_ns, 0.25 * elapsed_ns)
                 self._account_ns -= part * explored.price_ns
+        if self._ledger.n_shifts > self._n_shifts:
+            self._n_shifts = self._ledger.n_shifts
+            self._credit_ns = share * self._ledger.elapsed_ns
         most_ns = max(self._loan_ns, SAVED_SHARE * share * self._ledger.elapsed_ns)
         self._account_ns = min(self._account_ns, most_ns)
 
@@ -331,7 +341,11 @@ class AutoPolicy:
                     estimate.cost_ns * (1.0 - kept) - (1.0 - estimate.selectivity) * saved_ns,
                     0.25 * estimate.cost_ns,
                 )
-                n_rows = int(min(SLICE_ROWS, (self._account_ns - price_ns) / extra_ns))
+                most_rows = SLICE_ROWS
+                if self._may_be_best(known, estimate, ranked[0]):
+                    most_rows = LONG_SLICE_ROWS
+                allowed_ns = self._account_ns + self._credit_ns - price_ns
+                n_rows = int(min(most_rows, allowed_ns / extra_ns))
                 least = 1 if estimate.cost_ns > DEAR_NS else MIN_SLICE_ROWS
                 if seen:
                     most = max(TRIAL_RESULTS / max(estimate.selectivity, 1.0), least)
@@ -353,3 +367,18 @@ class AutoPolicy:
         place.was_delayed = False
         self._slices[evidence[i]] = explored
         return Decision(i, explored.n_rows)
+
+    @staticmethod
+    def _may_be_best(
+        known: Evidence, estimate: Estimate, best: tuple[float, int, Estimate]
+    ) -> bool:
+        """Whether a module might rank first if it ran as long as the best one does.
+
+        A short run finds caches filled by others, and may cost several times as much a row. So what
+        would be the best if it cost a part of that is looked at on more rows, unless it was before.
+        """
+        past = known.past
+        if past.n_in >= 0.5 * LONG_SLICE_ROWS * max(1.0, past.n_runs):
+            return False
+        cost_ns = max(best[2].cost_ns, estimate.cost_ns / SHORT_RUN)
+        return Estimate(estimate.selectivity, cost_ns).rank < best[0]

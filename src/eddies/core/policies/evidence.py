@@ -172,6 +172,7 @@ class Ledger:
         self._shortest_run_ns = 2**62
         self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
+        self.n_shifts = 0  # how often what a module keeps of its rows has changed
         self.n_unabsorbed = 0  # rows observed since the last absorption, and the time they took
         self.ns_unabsorbed = 0
         self.version = 0  # changes when estimates do
@@ -325,6 +326,7 @@ class Ledger:
         if past.n_in > heaviest:
             past.fade(heaviest / past.n_in)
         if past.n_in and self._is_contradicted(evidence):
+            self.n_shifts += evidence.place.is_entry
             past.clear()
             module.total.fade(0.05)
             for other in module.evidence:
