@@ -11,7 +11,7 @@ of each source are, and which rows the batch may still match.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from eddies.core.state.rows import Block, RowStore
 if TYPE_CHECKING:
     from eddies.core.route import Route
 
-__all__ = ["Ids", "Origin", "RoutedBatch"]
+__all__ = ["Ids", "Origin", "RoutedBatch", "Unbuilt"]
 
 Ids = npt.NDArray[np.int32]
 
@@ -121,3 +121,19 @@ class RoutedBatch:
         if picked[self.origin.driver] is None:
             picked[self.origin.driver] = positions.copy()
         return picked
+
+
+class Unbuilt(NamedTuple):
+    """A piece of the last relation that waits to be routed: not stored, not even admitted yet."""
+
+    relation: int
+    batch: pa.RecordBatch
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    def split(self, n_rows: int) -> tuple[Unbuilt, Unbuilt]:
+        """The first `n_rows` rows, and the rest."""
+        first, rest = self.batch.slice(0, n_rows), self.batch.slice(n_rows)
+        return Unbuilt(self.relation, first), Unbuilt(self.relation, rest)

@@ -23,23 +23,21 @@ roles and is stored, what still waits of it when it has ended.
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from eddies.core.access import Access, LookupExecutor
 from eddies.core.access.preference import Preference
-from eddies.core.batch import RoutedBatch
+from eddies.core.batch import RoutedBatch, Unbuilt
 from eddies.core.bounds import key_bounds
 from eddies.core.budget import Budget
 from eddies.core.clock import Clock, RealClock
+from eddies.core.crew import PIECE_NS, Crew
 from eddies.core.entry import Entry
 from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
@@ -68,25 +66,6 @@ __all__ = ["Eddy"]
 
 _FIRST_ROWS = 524_288  # rows of a relation that come in ...
 _FIRST_PIECE_ROWS = 65_536  # ... pieces of at most this size
-_PIECE_NS = 10_000_000  # of work: later pieces are cut so that decisions are looked at so often
-_MOST_READY = 64  # unread result batches at which several threads pause
-_GLANCE_S = 0.005  # how often the polling thread looks whether they have results
-
-
-class _Unbuilt(NamedTuple):
-    """A piece of the last relation: not stored, not even admitted yet."""
-
-    relation: int
-    batch: pa.RecordBatch
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.batch.num_rows)
-
-    def split(self, n_rows: int) -> tuple[_Unbuilt, _Unbuilt]:
-        """The first `n_rows` rows, and the rest."""
-        first, rest = self.batch.slice(0, n_rows), self.batch.slice(n_rows)
-        return _Unbuilt(self.relation, first), _Unbuilt(self.relation, rest)
 
 
 class Eddy:
@@ -162,12 +141,10 @@ class Eddy:
             self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
         self._wiring = Wiring(self.graph, self.mode)
         self._budget = Budget(self.options.memory_bytes, self.stems, self.mode)
-        self._waiting: deque[RoutedBatch | _Unbuilt] = deque()
+        self._waiting: deque[RoutedBatch | Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
-        self._pool: ThreadPoolExecutor | None = None
-        self._running: dict[Future[None], int] = {}  # to numbers of routers
-        self._stop = threading.Event()  # asks the threads of the pool to leave their work
+        self._crew = Crew(self._routers, self._waiting, self.output, self._budget, self._start)
         self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
@@ -227,7 +204,7 @@ class Eddy:
                 if self._n_arrived[relation] < _FIRST_ROWS:
                     piece_rows = min(piece_rows, _FIRST_PIECE_ROWS)
                 else:
-                    piece_rows = min(piece_rows, self._routers[0].rows_within(_PIECE_NS))
+                    piece_rows = min(piece_rows, self._routers[0].rows_within(PIECE_NS))
                 whole = start == 0 and n_rows <= piece_rows
                 self._take_in(relation, batch if whole else batch.slice(start, piece_rows))
                 self._n_arrived[relation] += min(piece_rows, n_rows - start)
@@ -439,7 +416,12 @@ class Eddy:
         """
         if self._error is not None:
             raise self._error
-        if self._is_finished or self._running or self._waiting or self._routers[0].n_in_flight:
+        if (
+            self._is_finished
+            or self._crew.is_at_work
+            or self._waiting
+            or self._routers[0].n_in_flight
+        ):
             return False
         try:
             return self._work_in_silence()
@@ -463,8 +445,7 @@ class Eddy:
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        self._stop.set()
-        self._shut_pool()
+        self._crew.stop()
         self.mode.abandon()
 
     def _poll(self) -> pa.RecordBatch | None:
@@ -478,8 +459,7 @@ class Eddy:
             output.flush()
             break
         rows = output.pop()
-        if self._running and output.n_ready < _MOST_READY // 2:
-            self._resume_paused()
+        self._crew.results_were_read()
         return rows
 
     @property
@@ -532,7 +512,7 @@ class Eddy:
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
         if self._skips_build[relation] and not self.options.partial:
-            self._waiting.append(_Unbuilt(relation, piece))
+            self._waiting.append(Unbuilt(relation, piece))
             return
         block = self._admit(relation, piece, stored=True)
         if block.n_rows == 0:
@@ -569,7 +549,7 @@ class Eddy:
     @property
     def _has_routed_all_stored(self) -> bool:
         """Whether no stored batch waits. Once rows come that are not stored, only such rows come."""
-        return not self._waiting or isinstance(self._waiting[0], _Unbuilt)
+        return not self._waiting or isinstance(self._waiting[0], Unbuilt)
 
     def _go_on(self) -> bool:
         """Work until results are ready; False when there is no more work."""
@@ -577,8 +557,8 @@ class Eddy:
             return False  # state is released: nothing may be rearranged any more
         if self._is_waiting_for_asked:
             return False  # nothing may be routed before all rows of such a source are there
-        if self._running:
-            self._await_some()
+        if self._crew.is_at_work:
+            self._crew.go_on()
             return True
         router, output, waiting, mode = self._routers[0], self.output, self._waiting, self.mode
         limited = self._budget.is_limited
@@ -600,26 +580,26 @@ class Eddy:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
                 continue
-            if isinstance(first, _Unbuilt):  # then all that is stored has been routed
+            if isinstance(first, Unbuilt):  # then all that is stored has been routed
                 mode.at_rest()
                 if not self._is_prepared:
                     self._is_prepared = True
                     mode.before_last(first.relation)
-            if len(self._routers) > 1 and self._stores_no_more():
-                self._spread()
+            if len(self._crew) > 1 and self._stores_no_more():
+                self._crew.spread()
                 return True
             self._start(router, waiting.popleft())
 
     def _stores_no_more(self) -> bool:
         """Whether what waits may be routed by several threads, because nobody builds."""
-        n_unbuilt = sum(isinstance(waiting, _Unbuilt) for waiting in self._waiting)
+        n_unbuilt = sum(isinstance(waiting, Unbuilt) for waiting in self._waiting)
         if n_unbuilt == 0:
             return self.mode.shares and all(self._ended)
         return n_unbuilt == len(self._waiting)
 
-    def _start(self, router: Router, waiting: RoutedBatch | _Unbuilt) -> None:
+    def _start(self, router: Router, waiting: RoutedBatch | Unbuilt) -> None:
         batch: RoutedBatch | None
-        if isinstance(waiting, _Unbuilt):
+        if isinstance(waiting, Unbuilt):
             batch = self._unbuilt_driver(waiting)
             if batch is None:
                 return
@@ -632,75 +612,18 @@ class Eddy:
         batch.route = router.table.route(signature)
         router.start(batch)
 
-    def _unbuilt_driver(self, waiting: _Unbuilt) -> RoutedBatch | None:
+    def _unbuilt_driver(self, waiting: Unbuilt) -> RoutedBatch | None:
         block = self._admit(waiting.relation, waiting.batch, stored=False)
         if block.n_rows == 0:
             return None
         return self.mode.drive(waiting.relation, block)
-
-    def _spread(self) -> None:
-        """Give everything that waits to all routers; nothing is stored any more, so they may share."""
-        self._pool = self._pool or ThreadPoolExecutor(len(self._routers), "eddy")
-        for number in range(len(self._routers)):
-            self._submit(number)
-
-    def _submit(self, number: int) -> None:
-        assert self._pool is not None
-        self._running[self._pool.submit(self._drain, number)] = number
-
-    def _drain(self, number: int) -> None:
-        """What one thread does: go on where its router paused, then take from what waits.
-
-        It pauses when many results are unread. It does not wait for a reader, who may never come.
-        """
-        router, output, stop = self._routers[number], self.output, self._stop
-        while True:
-            while router.step():
-                if output.n_ready >= _MOST_READY or stop.is_set():
-                    return
-            if self._budget.is_limited:
-                self._budget.check_growth(router)
-            try:
-                waiting = self._waiting.popleft()
-            except IndexError:
-                return
-            n_rows = router.rows_within(_PIECE_NS)
-            if len(self._waiting) < len(
-                self._routers
-            ):  # the last ones: all threads should have some
-                n_rows = min(n_rows, max(WORTH_A_BATCH, waiting.n_rows // 2))
-            if waiting.n_rows > n_rows:
-                waiting, rest = waiting.split(n_rows)
-                self._waiting.appendleft(rest)
-            self._start(router, waiting)
-            if router.n_in_flight and not router.n_decisions:
-                router.prepare_in_turn(number, len(self._routers))
-
-    def _await_some(self) -> None:
-        wait(self._running, _GLANCE_S, FIRST_COMPLETED)
-        self._resume_paused()
-
-    def _resume_paused(self) -> None:
-        """Look after threads that returned: they are through, have failed, or paused."""
-        for future in [future for future in self._running if future.done()]:
-            number = self._running.pop(future)
-            future.result()
-            if self._routers[number].n_in_flight or self._waiting:
-                self._submit(number)
-
-    def _shut_pool(self) -> None:
-        if self._pool is not None:
-            self._waiting.clear()
-            self._pool.shutdown(wait=True)
-            self._pool = None
-            self._running = {}
 
     def _finish(self) -> None:
         assert self.n_in_flight == 0, (
             "termination: results are complete only with nothing in flight"
         )
         self.output.finish()
-        self._shut_pool()
+        self._crew.stop()
         self._is_finished = True
         for module in self.mode.modules:
             module.release()

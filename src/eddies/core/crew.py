@@ -1,0 +1,125 @@
+"""The crew: several threads that route what waits, while nobody stores anything.
+
+Each thread has a router of its own, and with it a policy, a route table and scratch memory. They share
+SteMs, which do not change any more, and the queue of what waits. A thread takes a piece, routes it to
+its end, and takes the next. Kernels run outside of Python's lock, so two threads do twice the work
+where batches are large.
+
+Nobody waits for a reader, who may never come: a thread that sees many unread results leaves its work
+where it is, and is sent back to it when they were read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from eddies.core.batch import RoutedBatch, Unbuilt
+from eddies.core.budget import Budget
+from eddies.core.output import Output
+from eddies.core.router import WORTH_A_BATCH, Router
+
+__all__ = ["PIECE_NS", "Crew"]
+
+PIECE_NS = 10_000_000  # of work: pieces are cut so that decisions are looked at so often
+_MOST_READY = 64  # unread result batches at which threads pause
+_GLANCE_S = 0.005  # how often the polling thread looks whether they have results
+
+
+class Crew:
+    """Threads of one eddy. `start` gives a router what was taken from `waiting`.
+
+    Legal order of calls: `spread` when all that waits may be routed by anybody, then `go_on` while it
+    `is_at_work`; `stop` at the end, or at any time.
+    """
+
+    def __init__(
+        self,
+        routers: Sequence[Router],
+        waiting: deque[RoutedBatch | Unbuilt],
+        output: Output,
+        budget: Budget,
+        start: Callable[[Router, RoutedBatch | Unbuilt], None],
+    ) -> None:
+        self._routers = routers
+        self._waiting = waiting
+        self._output = output
+        self._budget = budget
+        self._start = start
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[Future[None], int] = {}  # to numbers of routers
+        self._is_stopped = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._routers)
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self._running)
+
+    def spread(self) -> None:
+        """Give everything that waits to all routers."""
+        self._pool = self._pool or ThreadPoolExecutor(len(self._routers), "eddy")
+        for number in range(len(self._routers)):
+            self._send(number)
+
+    def go_on(self) -> None:
+        """Wait a little, and send those back who left something to do."""
+        wait(self._running, _GLANCE_S, FIRST_COMPLETED)
+        self._resume()
+
+    def results_were_read(self) -> None:
+        """Send those back who paused because nobody read, if enough was read."""
+        if self._running and self._output.n_ready < _MOST_READY // 2:
+            self._resume()
+
+    def stop(self) -> None:
+        """End all threads as soon as they come to the end of a step; what waits is dropped."""
+        self._is_stopped.set()
+        if self._pool is not None:
+            self._waiting.clear()
+            self._pool.shutdown(wait=True)
+            self._pool = None
+            self._running = {}
+
+    def _send(self, number: int) -> None:
+        assert self._pool is not None
+        self._running[self._pool.submit(self._drain, number)] = number
+
+    def _resume(self) -> None:
+        """Look after threads that returned: they are through, have failed, or paused."""
+        for future in [future for future in self._running if future.done()]:
+            number = self._running.pop(future)
+            future.result()
+            if self._routers[number].n_in_flight or self._waiting:
+                self._send(number)
+
+    def _drain(self, number: int) -> None:
+        """What one thread does: go on where its router paused, then take from what waits."""
+        router, output, stopped = self._routers[number], self._output, self._is_stopped
+        while True:
+            while router.step():
+                if output.n_ready >= _MOST_READY or stopped.is_set():
+                    return
+            if self._budget.is_limited:
+                self._budget.check_growth(router)
+            try:
+                waiting = self._waiting.popleft()
+            except IndexError:
+                return
+            self._start(router, self._first_of(waiting, router))
+            if router.n_in_flight and not router.n_decisions:
+                router.prepare_in_turn(number, len(self._routers))
+
+    def _first_of(self, waiting: RoutedBatch | Unbuilt, router: Router) -> RoutedBatch | Unbuilt:
+        """As many rows as one thread should take at a time; the others wait again."""
+        n_rows = router.rows_within(PIECE_NS)
+        if len(self._waiting) < len(self._routers):  # the last ones: everybody should have some
+            n_rows = min(n_rows, max(WORTH_A_BATCH, waiting.n_rows // 2))
+        if waiting.n_rows <= n_rows:
+            return waiting
+        first, rest = waiting.split(n_rows)
+        self._waiting.appendleft(rest)
+        return first
