@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eddies.core.state import scratch as scratch_module
 from eddies.core.state.buffers import Shelf
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
@@ -246,3 +247,26 @@ def test_a_complete_unique_relation_is_copied_once(monkeypatch: pytest.MonkeyPat
     assert isinstance(index._table, RemainderTable)
     n_lines_left_over = [size for size in sizes if size < 4096]
     assert sizes == [4096, *n_lines_left_over], "for a sample; that becomes remainders for all"
+
+
+def test_scratch_comes_from_the_shelf_and_returns_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf()
+    monkeypatch.setattr(scratch_module, "SHELF", shelf)
+    scratch = Scratch(100_000)
+    memory = scratch.positions.base
+    for name in ("homes", "leftovers", "marked", "passed_positions", "passed_words", "rows"):
+        getattr(scratch, name).fill(7)
+    scratch.positions.fill(9)
+    assert (scratch.rows == 7).all(), "buffers do not overlap"
+    scratch.reserve(200_000)
+    assert scratch.positions.shape[0] >= 800_000
+    assert shelf.n_bytes == memory.nbytes, "the smaller block went back"
+    again = Scratch(100_000)
+    assert again.positions.base is memory
+    assert shelf.n_bytes == 0
+    again.release()
+    again.release()
+    assert shelf.n_bytes == memory.nbytes, "it went back once"
+    larger = scratch.positions.base
+    del scratch
+    assert shelf.n_bytes == memory.nbytes + larger.nbytes

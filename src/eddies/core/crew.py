@@ -23,13 +23,15 @@ from eddies.core.router import WORTH_A_BATCH, Router
 
 __all__ = ["PIECE_NS", "Crew"]
 
+Start = Callable[[Router, RoutedBatch | Unbuilt], None]
+
 PIECE_NS = 10_000_000  # of work: pieces are cut so that decisions are looked at so often
 _MOST_READY = 64  # unread result batches at which threads pause
 _GLANCE_S = 0.005  # how often the polling thread looks whether they have results
 
 
 class Crew:
-    """Threads of one eddy. `start` gives a router what was taken from `waiting`.
+    """Threads of one eddy.
 
     Legal order of calls: `spread` when all that waits may be routed by anybody, then `go_on` while it
     `is_at_work`; `stop` at the end, or at any time.
@@ -41,13 +43,12 @@ class Crew:
         waiting: deque[RoutedBatch | Unbuilt],
         output: Output,
         budget: Budget,
-        start: Callable[[Router, RoutedBatch | Unbuilt], None],
     ) -> None:
         self._routers = routers
         self._waiting = waiting
         self._output = output
         self._budget = budget
-        self._start = start
+        self._start: Start | None = None  # known while at work; it knows the eddy, which knows us
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[None], int] = {}  # to numbers of routers
         self._is_stopped = threading.Event()
@@ -59,8 +60,9 @@ class Crew:
     def is_at_work(self) -> bool:
         return bool(self._running)
 
-    def spread(self) -> None:
-        """Give everything that waits to all routers."""
+    def spread(self, start: Start) -> None:
+        """Give everything that waits to all routers; `start` gives a router what was taken."""
+        self._start = start
         self._pool = self._pool or ThreadPoolExecutor(len(self._routers), "eddy")
         for number in range(len(self._routers)):
             self._send(number)
@@ -83,6 +85,7 @@ class Crew:
             self._pool.shutdown(wait=True)
             self._pool = None
             self._running = {}
+            self._start = None
 
     def _send(self, number: int) -> None:
         assert self._pool is not None
@@ -99,6 +102,8 @@ class Crew:
     def _drain(self, number: int) -> None:
         """What one thread does: go on where its router paused, then take from what waits."""
         router, output, stopped = self._routers[number], self._output, self._is_stopped
+        start = self._start
+        assert start is not None
         while True:
             while router.step():
                 if output.n_ready >= _MOST_READY or stopped.is_set():
@@ -109,7 +114,7 @@ class Crew:
                 waiting = self._waiting.popleft()
             except IndexError:
                 return
-            self._start(router, self._first_of(waiting, router))
+            start(router, self._first_of(waiting, router))
             if router.n_in_flight and not router.n_decisions:
                 router.prepare_in_turn(number, len(self._routers))
 

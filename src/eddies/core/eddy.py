@@ -144,7 +144,7 @@ class Eddy:
         self._waiting: deque[RoutedBatch | Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
-        self._crew = Crew(self._routers, self._waiting, self.output, self._budget, self._start)
+        self._crew = Crew(self._routers, self._waiting, self.output, self._budget)
         self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
@@ -491,6 +491,11 @@ class Eddy:
         self._waiting.clear()
         for router in self._routers:
             router.drop()
+        self._release()
+
+    def _release(self) -> None:
+        for router in self._routers:
+            router.release()
         for module in self.mode.modules:
             module.release()
 
@@ -586,7 +591,7 @@ class Eddy:
                     self._is_prepared = True
                     mode.before_last(first.relation)
             if len(self._crew) > 1 and self._stores_no_more():
-                self._crew.spread()
+                self._crew.spread(self._start)
                 return True
             self._start(router, waiting.popleft())
 
@@ -625,7 +630,6 @@ class Eddy:
         self.output.finish()
         self._crew.stop()
         self._is_finished = True
-        for module in self.mode.modules:
-            module.release()
+        self._release()
         if self._events is not None:
             self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))

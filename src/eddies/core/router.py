@@ -99,6 +99,10 @@ class Router:
         self._current = None
         self._stack.clear()
 
+    def release(self) -> None:
+        """Give memory back; nothing is routed any more."""
+        self.scratch.release()
+
     def _is_time_to_reoptimize(self) -> bool:
         if self._reoptimize_every is not None:
             return self._n_since_reoptimized >= self._reoptimize_every

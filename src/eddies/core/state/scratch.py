@@ -1,17 +1,24 @@
 """Memory that kernels write into and that is used again for the next batch. One per thread.
 
-Fresh pages cost more than hashing, so the buffers of a probe are made once. What must outlive the
-probe is copied out by whoever needs it.
+Fresh pages cost more than hashing, so the buffers of a probe are made once, in one block from the
+shelf, to which it returns when the query has ended (or its scratch is dropped): the next query finds
+its pages in place. What must outlive the probe is copied out by whoever needs it.
 """
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from eddies.core.kernels.lines import AHEAD
+from eddies.core.state.buffers import SHELF
 
 __all__ = ["Scratch"]
 
+_LINE_HALVES = 16  # 32-bit words of a cache line
 _EXPANSION = 4  # output rows for each input row before a probe pauses
 
 
@@ -23,6 +30,8 @@ class Scratch:
     """
 
     __slots__ = (
+        "__weakref__",
+        "_return_block",
         "capacity",
         "homes",
         "leftovers",
@@ -35,18 +44,39 @@ class Scratch:
 
     def __init__(self, batch_rows: int) -> None:
         self.capacity = 0
+        self._return_block: Any = None  # a finalizer, whose type takes parameters only for checkers
         self.reserve(batch_rows)
 
     def reserve(self, n_rows: int) -> None:
-        """Make room for a batch of `n_rows`."""
+        """Make room for a batch of `n_rows`. What was in the buffers is gone."""
         if n_rows <= self.capacity:
             return
         self.capacity = n_rows
-        self.homes = np.empty(2 * (n_rows + AHEAD), dtype=np.uint32)
-        self.leftovers = np.empty(n_rows + 1, dtype=np.int32)
-        self.passed_positions = np.empty(n_rows + 1, dtype=np.int32)
-        self.passed_words = np.empty(n_rows + 1, dtype=np.uint64)
         n_matches = max(_EXPANSION * n_rows, 64) + 1
-        self.positions = np.empty(n_matches, dtype=np.int32)
-        self.rows = np.empty(n_matches, dtype=np.int32)
-        self.marked = np.empty(n_matches, dtype=np.int32)
+        lengths = (2 * (n_rows + AHEAD), *[n_rows + 1] * 2, *[n_matches] * 3, 2 * (n_rows + 1))
+        homes, leftovers, passed_positions, positions, rows, marked, words = self._cut(lengths)
+        self.homes = homes.view(np.uint32)
+        self.leftovers = leftovers
+        self.passed_positions = passed_positions
+        self.passed_words = words.view(np.uint64)
+        self.positions = positions
+        self.rows = rows
+        self.marked = marked
+
+    def release(self) -> None:
+        """Give the memory back; afterwards only `reserve` may be called."""
+        self.capacity = 0
+        self._return_block()
+
+    def _cut(self, lengths: tuple[int, ...]) -> list[npt.NDArray[np.int32]]:
+        """Buffers of so many 32-bit words, each from a cache line on."""
+        if self._return_block is not None:
+            self._return_block()
+        starts = np.cumsum([0, *(-(-length // _LINE_HALVES) for length in lengths)]) * _LINE_HALVES
+        block = SHELF.take(int(starts[-1]) // 2)
+        self._return_block = weakref.finalize(self, SHELF.put, block)
+        halves = block.view(np.int32)
+        return [
+            halves[start : start + length]
+            for start, length in zip(starts.tolist(), lengths, strict=False)
+        ]
