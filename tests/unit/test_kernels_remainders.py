@@ -30,7 +30,7 @@ class Remainders:
     def __init__(self, n_lines: int, n_rows: int, base: int = 0, bits: int | None = None) -> None:
         self.table = make_table(n_lines + 1).view(np.uint32)
         self.bits = bits or 32 + n_lines.bit_length() - 1
-        self.spread = np.array([base, ALL, 2**self.bits - 1], dtype=np.uint64)
+        self.spread = np.array([base, 2**self.bits - 1], dtype=np.uint64)
         self.base = base
         self.chain = np.full(max(n_rows, 1), -7, dtype=np.int32)
         self.twin = naive.Index()

@@ -14,9 +14,9 @@ Links and chains are those of `lines`. A key that finds its line full is *left o
 small table of ordinary lines beside this one, and the flag says that a look there is worth while. So
 a key is always in its own line or not here at all, and line and remainder are enough to get it back.
 
-A *spread* is (base, mask, limit): a word's number in the domain is `(word - base) & mask`, and limit
-is 2^D - 1. D is at most 32 and the bits of the number of lines. Words outside of the domain read the
-line behind the last one, which stays empty. A table therefore has a line more than it is said to.
+A *spread* is (base, limit): a word's number in the domain is `word - base`, and limit is 2^D - 1. D is
+at most 32 and the bits of the number of lines. Words outside of the domain read the line behind the
+last one, which stays empty. A table therefore has a line more than it is said to.
 `homes` is scratch of at least twice `len(words) + AHEAD` entries. Kernels that leave keys over leave
 their positions in its first entries.
 """
@@ -96,14 +96,14 @@ def spread_at(line: int, remainder: np.uint32, n_lines: int, top: np.uint64) -> 
 def find_homes(words: Words, spread: Words, n_lines: int, homes: Halves) -> int:
     """Write the line of every word, `AHEAD` zeros, and from the returned place on its remainder."""
     n = words.shape[0]
-    base, mask, limit = spread[0], spread[1], spread[2]
+    base, limit = spread[0], spread[1]
     bits = domain_bits(limit)
     fold = (bits + np.uint64(1)) >> np.uint64(1)
     top = bits - _HALF
     outside = np.uint64(n_lines)
     second = n + AHEAD
     for j in range(n):
-        number = (words[j] - base) & mask
+        number = words[j] - base
         h = spread_number(number, limit, fold)
         line = ((h >> top) * outside) >> _HALF
         homes[j] = np.uint32(line if number <= limit else outside)
@@ -225,7 +225,7 @@ def split_remainders(
 
     `n_used` is zeroed scratch, one byte for each new line (see `lines.rehash`).
     """
-    limit = spread[2]
+    limit = spread[1]
     bits = domain_bits(limit)
     fold = (bits + np.uint64(1)) >> np.uint64(1)
     top = bits - _HALF
@@ -251,7 +251,7 @@ def enter_numbers(
     """Enter different numbers of the domain with their links. Returns how many are left over; they are
     moved to the front of `numbers` and `links`. `n_used` counts the entries of every line.
     """
-    limit = spread[2]
+    limit = spread[1]
     bits = domain_bits(limit)
     fold = (bits + np.uint64(1)) >> np.uint64(1)
     top = bits - _HALF
@@ -268,7 +268,7 @@ def enter_numbers(
 @kernel(types.int64(ro(types.uint32), ro(u64), rw(u64), rw(i32)))
 def entries_of(table: Halves, spread: Words, numbers: Words, links: Rows) -> int:
     """The number and the link of every entry, into arrays with room for all. Returns how many."""
-    limit = spread[2]
+    limit = spread[1]
     bits = domain_bits(limit)
     fold = (bits + np.uint64(1)) >> np.uint64(1)
     top = bits - _HALF

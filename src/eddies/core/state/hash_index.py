@@ -151,17 +151,13 @@ class HashIndex:
         """Learn the range of the words of rows that come, as long as it may be of use."""
         if self._range is not None and not self._range.may_be_narrow:
             return
-        if not self._is_exact():
+        if not is_exact([self._store.column(name) for name in self.columns]):
             return  # hashes lie anywhere
         for start in range(first, last, _INSERT_ROWS):
             words, keep = self._entered_words(start, min(start + _INSERT_ROWS, last))
             part = range_of(words if keep is None else words[keep])
             if part is not None:
                 self._range = part | self._range
-
-    def _is_exact(self) -> bool:
-        """Whether words are keys, and not hashes of them."""
-        return is_exact([self._store.column(name) for name in self.columns])
 
     def _fit_range(self, n_coming: int) -> None:
         """Let the table have a place for the words that come, or go over to one that has."""
@@ -177,12 +173,16 @@ class HashIndex:
     def _hash_again(self, n_room: int) -> None:
         """Go over to the hash table that suits the range, with room for so many keys."""
         table = self._table
-        spread = None
-        if n_room >= FEWEST_KEYS and (self._range is not None or not self._is_exact()):
-            spread = domain_of(self._range, n_room)
+        spread = self._domain(n_room)
         self._table = RemainderTable(spread, n_room) if spread else LineTable(lines_for(n_room))
         self._table.enter(*table.entries())
         table.release()
+
+    def _domain(self, n_room: int) -> tuple[int, int] | None:
+        """The spread of a table of remainders for so many keys, if there can be one and it pays."""
+        if self._range is None or n_room < FEWEST_KEYS:
+            return None
+        return domain_of(self._range, n_room)
 
     def _turn_to_slots(self, table: LineTable | RemainderTable) -> None:
         assert self._range is not None
@@ -221,15 +221,16 @@ class HashIndex:
             n_room = max(n_sure, int(_GUESSED * n_likely))
             if share_new <= _ALMOST_UNIQUE:
                 n_room = min(n_room, _MOST_GROWTH * n_sure)
-        if seen or stop == last:
+        is_complete = self._store.is_complete
+        if (seen or stop == last) and not is_complete:
             # If many more rows are to come, make room for some, for to grow is to copy all entries.
             foreseen = int(_GUESSED * self._store.expected_rows * share_new)
             n_room = max(n_room, min(foreseen, _MOST_GROWTH * n_room))
-        if self.n_keys and not self._store.is_complete:
+        if self.n_keys and not is_complete:
             n_room = max(n_room, 2 * self.n_keys)  # whatever anybody thinks is to come
         if isinstance(table, RemainderTable):
             table.grow(n_room)
-        elif n_room >= FEWEST_KEYS:
+        elif self._domain(n_room):
             self._hash_again(n_room)
         else:
             table.grow(lines_for(n_room, table.n_lines))

@@ -2,8 +2,8 @@
 
 See `kernels/remainders`. Where whole words take 26 to 51 bytes a key, these take 14 to 18. They are for
 keys that lie within a domain of 2^D values, D being 32 and the bits of the number of lines: any whole
-numbers within a range of 2^48 for 65,536 lines. Words that are hashes of keys, which are compared
-anyway, are cut to D bits: two keys are then taken for one more often, but hardly ever.
+numbers within a range of 2^47 for 65,536 lines. Words that are hashes of keys lie anywhere and are
+not for it: cut to D bits, different ones would become equal.
 
 Lines come in sizes a quarter of a power of two apart: a table that just does not fit in a cache should
 not have to be twice as large.
@@ -43,20 +43,16 @@ def _lines_for(n_keys: int) -> int:
     return -(-n_lines // step) * step
 
 
-def domain_of(words: Range | None, n_keys: int) -> tuple[int, int, int] | None:
-    """The spread (base, mask, limit) of a table for `n_keys` keys in a range of words; the words are
-    hashes if that is None. None if the range is too wide.
-
-    The range lies in the middle of the domain, as it may grow to both sides.
+def domain_of(words: Range, n_keys: int) -> tuple[int, int] | None:
+    """The spread (base, limit) of a table for `n_keys` keys in a range of words; None if that is too
+    wide. The range lies in the middle of the domain, as it may grow to both sides.
     """
     bits = _REMAINDER_BITS + _lines_for(n_keys).bit_length() - 1
     limit = (1 << bits) - 1
-    if words is None:
-        return 0, limit, limit
     if words.n_words > limit // 2:
         return None
     base = words.lowest - (limit - words.n_words) // 2
-    return base % 2**_WORD_BITS, 2**_WORD_BITS - 1, limit
+    return base % 2**_WORD_BITS, limit
 
 
 class RemainderTable:
@@ -66,7 +62,7 @@ class RemainderTable:
 
     __slots__ = ("_halves", "_memory", "_rest", "_spread", "n_left")
 
-    def __init__(self, spread: tuple[int, int, int], n_keys: int) -> None:
+    def __init__(self, spread: tuple[int, int], n_keys: int) -> None:
         self._spread: Words = np.array(spread, dtype=np.uint64)
         self._make(_lines_for(n_keys))
         self._rest: LineTable | None = None
@@ -90,9 +86,7 @@ class RemainderTable:
 
     def contains(self, words: Range) -> bool:
         """Whether all words of a range belong to the domain."""
-        base, mask, limit = (int(part) for part in self._spread)
-        if mask == limit:
-            return True  # hashes
+        base, limit = (int(part) for part in self._spread)
         first = (words.lowest - base) % 2**_WORD_BITS
         return bool(first <= limit and words.n_words <= limit + 1 - first)
 
@@ -104,7 +98,7 @@ class RemainderTable:
         if n_left:
             left = scratch.homes[:n_left].astype(np.int32)
             rest = self._rest_with_room(n_left)
-            n_old = rest.insert(self._numbers(words[left]), rows[left], chain, scratch)
+            n_old = rest.insert(words[left] - self._spread[0], rows[left], chain, scratch)
             self.n_left += n_left - n_old
             n_duplicates += n_old
         return n_duplicates
@@ -117,7 +111,7 @@ class RemainderTable:
             assert self._rest is not None, "a line that turned a key away has sent it on"
             left = homes[:n_left].astype(np.int32)
             more = probe(
-                self._numbers(words[left]),
+                words[left] - self._spread[0],
                 self._rest.words,
                 homes,
                 scratch.leftovers,
@@ -147,14 +141,14 @@ class RemainderTable:
 
     def enter(self, words: Words, links: Ids) -> None:
         """Enter links under words that are not there yet, into an empty table."""
-        self._enter(self._numbers(words), links, np.zeros(self.n_lines, dtype=np.uint8))
+        self._enter(words - self._spread[0], links, np.zeros(self.n_lines, dtype=np.uint8))
 
     def _enter(self, numbers: Words, links: Ids, n_used: npt.NDArray[np.uint8]) -> None:
         n_left = enter_numbers(numbers, links, self._halves, self._spread, n_used)
         self._leave_over(numbers[:n_left], links[:n_left])
 
     def entries(self) -> tuple[Words, Ids]:
-        """The words that are there (of hashes, the bits that count), and their links."""
+        """The words that are there, and their links."""
         most = REMAINDERS * self.n_lines
         numbers, links = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.int32)
         n = entries_of(self._halves, self._spread, numbers, links)
@@ -171,11 +165,6 @@ class RemainderTable:
         self._halves = self._halves[:0]
         if self._rest is not None:
             self._rest.release()
-
-    def _numbers(self, words: Words) -> Words:
-        """The numbers of words in the domain."""
-        numbers: Words = (words - self._spread[0]) & self._spread[1]
-        return numbers
 
     def _leave_over(self, numbers: Words, links: Ids) -> None:
         """Enter new keys that found their lines full."""
