@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import broadcast, expr
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -23,8 +24,9 @@ from eddies.sources.wanted import wanted_of
 from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
-from eddies.spark.inputs import Input, quoted, row_bytes
+from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
+from eddies.spark.reduction import Member, Reducer, plan_reduction
 from eddies.spark.shared_cells import plan_shared_cells
 from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
@@ -49,6 +51,7 @@ class BlockPlan:
     windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
     access: Mapping[str, AccessSource] = field(default_factory=dict)  # relations with several ways
     prefer: Expr | None = None  # what should come out first, if it is about a source of the block
+    reduction: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -131,7 +134,30 @@ class BlockPlan:
         frame = self.inputs[name].dataframe(spark)
         if name in self.pushdown:
             frame = frame.where(self.pushdown[name])
+        frame = self._reduced(frame, self.reduction.get(name, ()), spark)
         return frame.select(*(quoted(column) for column in self.read_columns(name)))
+
+    def _reduced(
+        self, frame: DataFrame, reducers: Sequence[Reducer], spark: SparkSession
+    ) -> DataFrame:
+        """The rows of `frame` whose keys all `reducers` have."""
+        for reducer in reducers:
+            given = self.inputs[self.graph.relation_of(reducer.source).name]
+            keys = given.dataframe(spark)
+            for condition in reducer.where:
+                keys = keys.where(condition)
+            keys = self._reduced(keys, reducer.reducers, spark)
+            names = [f"eddies key {i}" for i in range(len(reducer.on))]
+            own = (
+                f"{quoted(c)} AS {quoted(n)}" for (_, c), n in zip(reducer.on, names, strict=True)
+            )
+            equal = (
+                f"{quoted(c)} = {quoted(n)}" for (c, _), n in zip(reducer.on, names, strict=True)
+            )
+            frame = frame.join(
+                broadcast(keys.selectExpr(*own)), expr(" AND ".join(equal)), "left_semi"
+            )
+        return frame
 
     def read_columns(self, name: str) -> tuple[str, ...]:
         """The columns of a relation that the block reads."""
@@ -195,6 +221,8 @@ def plan_block(
     plan = BlockPlan(
         block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access, prefer
     )
+    if not is_streaming:
+        plan = replace(plan, reduction=_reduction(block, plan))
     if is_streaming:
         from eddies.spark.stream_block import stored_cells
 
@@ -226,6 +254,29 @@ def _condition(block: Block, graph: Graph, relation: Relation) -> str:
     if not all(by_role):
         return ""
     return " OR ".join(f"({' AND '.join(f'({c})' for c in conditions)})" for conditions in by_role)
+
+
+def _reduction(block: Block, plan: BlockPlan) -> dict[str, tuple[Reducer, ...]]:
+    """Which rows of DataFrames need not come to the cells."""
+    exchanged = {n for n, d in plan.cells.deliveries.items() if d.how != "direct"}
+    frames = {name: given.frame for name, given in plan.inputs.items() if given.frame is not None}
+    if exchanged.isdisjoint(frames):
+        return {}
+    most = most_keys(next(iter(frames.values())))
+    members = {}
+    for role in plan.graph.roles:
+        name = plan.graph.relations[role.relation].name
+        if name in frames:
+            facts = plan.inputs[name].facts
+            where = block.pushdown.get(role.name, ())
+            members[role.source_id] = Member(
+                plan.sizes[name].rows,
+                {field.name: field.dataType.simpleString() for field in frames[name].schema.fields},
+                where,
+                bool(where) or facts.has_filter,
+                facts.is_repeatable and facts.most_rows is not None and facts.most_rows <= most,
+            )
+    return plan_reduction(plan.graph, members, exchanged)
 
 
 def _fed_by_partitions(cells: CellPlan, relation: str, graph: Graph) -> CellPlan:
