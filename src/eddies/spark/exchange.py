@@ -21,19 +21,21 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eddies.core.state.columns import is_key_type
 from eddies.spark.cells import CellPlan, Delivery
 from eddies.spark.reading import coordinates_of
 from eddies.streaming.times import latest_mark, times_of
 
-__all__ = ["Blobs", "CELL_MARKS", "PACKED", "Pack", "gathered", "make_pack"]
+__all__ = ["Blobs", "CELL_MARKS", "PACKED", "PACKED_TYPE", "Pack", "gathered", "make_pack"]
 
 PACKED = "cell int, relation int, payload binary"
 CELL_MARKS = ("CAST(id AS int) AS cell", "-1 AS relation", "CAST('' AS binary) AS payload")
 _PACKED_SCHEMA = pa.schema(
     [("cell", pa.int32()), ("relation", pa.int32()), ("payload", pa.binary())]
 )
+PACKED_TYPE = from_arrow_schema(_PACKED_SCHEMA)  # as Spark has it: need not be parsed again
 _BATCH_ROWS = 1 << 16
 _BLOB_BYTES = 1 << 17  # times the rows of a batch that comes from Java: half of what Arrow can hold
 _CONTENT_COLUMNS = 4  # enough to tell rows apart when they are split by content

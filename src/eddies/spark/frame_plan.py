@@ -58,7 +58,7 @@ def plan_facts(frame: DataFrame, *, with_groups: bool = False) -> PlanFacts:
         return PlanFacts(False, has_filter)
     changes = has_filter or not {"Project", *_GROUPS}.isdisjoint(names)
     is_repeatable = bool(plan.deterministic()) and not (changes and _may_be_dear(frame, plan))
-    rows = [_file_rows(leaf) for leaf in leaves]
+    rows = [_most_rows(leaf) for leaf in leaves]
     known = [n_rows for n_rows in rows if n_rows is not None]
     return PlanFacts(is_repeatable, has_filter, sum(known) if len(known) == len(rows) else None)
 
@@ -79,8 +79,12 @@ def _is_files(leaf: Any) -> bool:
     return bool(leaf.relation().getClass().getSimpleName() == "HadoopFsRelation")
 
 
-def _file_rows(leaf: Any) -> int | None:
-    """Rows of a leaf that is Parquet files on this machine."""
+def _most_rows(leaf: Any) -> int | None:
+    """How many rows a leaf has; of files that is known of Parquet on this machine."""
+    if leaf.nodeName() == "LocalRelation":
+        return int(leaf.data().size())
+    if leaf.nodeName() == "Range":
+        return int(str(leaf.numElements()))
     if not _is_files(leaf) or leaf.relation().fileFormat().toString() != "Parquet":
         return None
     paths = [urlparse(path) for path in leaf.relation().location().inputFiles()]

@@ -1,4 +1,4 @@
-"""Reduction: rows of DataFrames that have no partner stay in Spark.
+"""Semi-joins: rows of DataFrames that have no partner stay in Spark.
 
 To hand a row from Java to Python costs several times what a look-up of a key costs in Java. So before
 a DataFrame is exchanged, Spark drops rows of it whose key another source does not have: a left semi
@@ -10,7 +10,7 @@ A result row has equal keys in all sources of a key class, so a row without its 
 no result: dropping it changes nothing, nor does keeping it. NULL equals nothing. A source that is asked
 for matches (EXISTS) may drop rows of those who ask, one that must have none (NOT EXISTS) may not.
 
-`plan_reduction` decides from sizes and conditions; it knows nothing of Spark. The keys are computed a
+`plan_semi_joins` decides from sizes and conditions; it knows nothing of Spark. The keys are computed a
 second time, beside the rows themselves, so they are taken only of what gives the same rows again
 (`frame_plan`).
 
@@ -25,7 +25,7 @@ from math import prod
 
 from eddies.core.graph import Graph
 
-__all__ = ["Member", "Reducer", "plan_reduction"]
+__all__ = ["Member", "Reducer", "plan_semi_joins"]
 
 # Nanoseconds of one core; what matters are their proportions.
 _CROSS_VALUE_NS = 70.0  # from Java to Python
@@ -73,7 +73,7 @@ class Reducer:
         return replace(self, on=tuple((key, key) for _, key in self.on))
 
 
-def plan_reduction(
+def plan_semi_joins(
     graph: Graph, members: Mapping[int, Member], reduced: set[str]
 ) -> dict[str, tuple[Reducer, ...]]:
     """By relation, for those of `reduced` for which that pays: the sources that thin them out.
