@@ -19,6 +19,7 @@ from eddies.spark import semi_joins
 from eddies.spark.frame_plan import plan_facts
 from eddies.spark.inputs import most_keys
 from eddies.spark.query import plan_query
+from eddies.spark.trace import read_traces
 from tests.support.bag import assert_same_bag
 from tests.support.clusters import SPARK_VARIABLE
 from tests.support.driving import Oracle
@@ -156,9 +157,12 @@ def test_few_rows_leave_spark(
     text = eddies.explain(FACTS, given, spark=spark)
     assert "f: DataFrame, 1,000,000 rows" in text
     assert "only rows with keys of d" in text
-    found = eddies.sql(FACTS, given, spark=spark).toArrow()
+    options = eddies.Options(trace_dir=str(tmp_path / "traces"))
+    found = eddies.sql(FACTS, given, spark=spark, options=options).toArrow()
     assert found.num_rows == N_FOUND
     assert_same_bag(found, Oracle().answer(FACTS, star))
+    seen = [source for trace in read_traces(tmp_path / "traces") for source in trace["sources"]]
+    assert sum(source["arrived"] for source in seen if source["name"] == "f") == N_FOUND
 
 
 @in_classic_spark
