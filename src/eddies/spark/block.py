@@ -278,8 +278,8 @@ def _semi_joins(block: Block, plan: BlockPlan) -> dict[str, tuple[Reducer, ...]]
     """Which rows of DataFrames need not come to the cells."""
     exchanged = {n for n, d in plan.cells.deliveries.items() if d.how != "direct"}
     frames = {name: given.frame for name, given in plan.inputs.items() if given.frame is not None}
-    if exchanged.isdisjoint(frames):
-        return {}
+    if not any(plan.inputs[name].facts.is_repeatable for name in frames):
+        return {}  # there are none, or nobody can look into their plans
     most = most_keys(next(iter(frames.values())))
     members = {}
     for role in plan.graph.roles:
