@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import broadcast, expr
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -22,9 +23,10 @@ from eddies.sources.reachable import AccessSource
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
-from eddies.spark.exchange import CELL_MARKS, PACKED, make_pack
-from eddies.spark.inputs import Input, quoted, row_bytes
+from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, make_pack
+from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
 from eddies.spark.reading import HashFilter, Reading
+from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.spark.shared_cells import plan_shared_cells
 from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
@@ -49,6 +51,7 @@ class BlockPlan:
     windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
     access: Mapping[str, AccessSource] = field(default_factory=dict)  # relations with several ways
     prefer: Expr | None = None  # what should come out first, if it is about a source of the block
+    semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -107,9 +110,10 @@ class BlockPlan:
         if fed == "cells":
             return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
+        keys: dict[Reducer, DataFrame] = {}
         for name in exchanged:
             pack = make_pack(self.order.index(name), self.cells.deliveries[name], self.cells)
-            blobs = self.columns(name, spark).mapInArrow(pack, PACKED)
+            blobs = self.columns(name, spark, keys).mapInArrow(pack, PACKED_TYPE)
             packed = blobs if packed is None else packed.unionAll(blobs)
         assert packed is not None, "fed by blobs means that something is exchanged"
         if self.graph.asked:  # a cell has work even if no row of what it asks comes to it
@@ -126,12 +130,52 @@ class BlockPlan:
             expected[name] //= parts * (shares[0] if delivery.is_split else 1)
         return expected
 
-    def columns(self, name: str, spark: SparkSession) -> DataFrame:
-        """The columns of a relation that the block reads, from Spark."""
+    def columns(
+        self, name: str, spark: SparkSession, keys: dict[Reducer, DataFrame] | None = None
+    ) -> DataFrame:
+        """The columns of a relation that the block reads, from Spark; `keys` are those that were made
+        for other relations.
+        """
+        conditions = [self.pushdown[name]] if name in self.pushdown else []
+        conditions += [f"{quoted(column)} IS NOT NULL" for column in self._given_keys(name)]
+        reducers = self.semi_joins.get(name, ())
         frame = self.inputs[name].dataframe(spark)
-        if name in self.pushdown:
-            frame = frame.where(self.pushdown[name])
-        return frame.select(*(quoted(column) for column in self.read_columns(name)))
+        frame = self._reduced(frame, conditions, reducers, spark, {} if keys is None else keys)
+        return frame.selectExpr(*(quoted(column) for column in self.read_columns(name)))
+
+    def _given_keys(self, name: str) -> list[str]:
+        """Columns of a relation, joined in one role, whose keys are broadcast. Spark leaves NULL out of
+        them; if it does so here as well, it can use what both have in common, such as groups, twice.
+        """
+        roles = next(r for r in self.graph.relations if r.name == name).roles
+        if len(roles) > 1 or self.graph.asked >> roles[0] & 1:
+            return []
+        found = [r for reducers in self.semi_joins.values() for r in reducers]
+        return sorted({key for r in found if r.source == roles[0] for _, key in r.on})
+
+    def _reduced(
+        self,
+        frame: DataFrame,
+        conditions: Sequence[str],
+        reducers: Sequence[Reducer],
+        spark: SparkSession,
+        known: dict[Reducer, DataFrame],
+    ) -> DataFrame:
+        """The rows of `frame` that fulfil all `conditions`, and whose keys all `reducers` have."""
+        if conditions:
+            frame = frame.where(" AND ".join(f"({condition})" for condition in conditions))
+        for reducer in reducers:
+            names = [f"eddies key {i}" for i in range(len(reducer.on))]
+            if reducer.keys not in known:
+                given = self.inputs[self.graph.relation_of(reducer.source).name].dataframe(spark)
+                keys = self._reduced(given, reducer.where, reducer.reducers, spark, known)
+                own = zip(reducer.on, names, strict=True)
+                chosen = (f"{quoted(column)} AS {quoted(name)}" for (_, column), name in own)
+                known[reducer.keys] = broadcast(keys.selectExpr(*chosen))
+            pairs = zip(reducer.on, names, strict=True)
+            equal = (f"{quoted(column)} = {quoted(name)}" for (column, _), name in pairs)
+            frame = frame.join(known[reducer.keys], expr(" AND ".join(equal)), "left_semi")
+        return frame
 
     def read_columns(self, name: str) -> tuple[str, ...]:
         """The columns of a relation that the block reads."""
@@ -195,6 +239,8 @@ def plan_block(
     plan = BlockPlan(
         block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access, prefer
     )
+    if not is_streaming:
+        plan = replace(plan, semi_joins=_semi_joins(block, plan))
     if is_streaming:
         from eddies.spark.stream_block import stored_cells
 
@@ -226,6 +272,29 @@ def _condition(block: Block, graph: Graph, relation: Relation) -> str:
     if not all(by_role):
         return ""
     return " OR ".join(f"({' AND '.join(f'({c})' for c in conditions)})" for conditions in by_role)
+
+
+def _semi_joins(block: Block, plan: BlockPlan) -> dict[str, tuple[Reducer, ...]]:
+    """Which rows of DataFrames need not come to the cells."""
+    exchanged = {n for n, d in plan.cells.deliveries.items() if d.how != "direct"}
+    frames = {name: given.frame for name, given in plan.inputs.items() if given.frame is not None}
+    if not any(plan.inputs[name].facts.is_repeatable for name in frames):
+        return {}  # there are none, or nobody can look into their plans
+    most = most_keys(next(iter(frames.values())))
+    members = {}
+    for role in plan.graph.roles:
+        name = plan.graph.relations[role.relation].name
+        if name in frames:
+            facts = plan.inputs[name].facts
+            where = block.pushdown.get(role.name, ())
+            members[role.source_id] = Member(
+                plan.sizes[name].rows,
+                {field.name: field.dataType.simpleString() for field in frames[name].schema.fields},
+                where,
+                bool(where) or facts.has_filter,
+                facts.is_repeatable and facts.most_rows is not None and facts.most_rows <= most,
+            )
+    return plan_semi_joins(plan.graph, members, exchanged)
 
 
 def _fed_by_partitions(cells: CellPlan, relation: str, graph: Graph) -> CellPlan:

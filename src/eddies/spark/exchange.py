@@ -4,13 +4,16 @@ A `Pack` runs where the rows are. It computes the cell of every row, cuts each b
 one blob (an Arrow IPC stream) of each piece: `cell, relation, payload`. Spark shuffles blobs instead
 of rows. `Blobs` takes them apart again in the cell, without copying.
 
+Blobs are small: Spark hands several thousand of them to a task as one Arrow batch, which must stay
+below two gigabytes. The cell puts their rows together again (`gathered`).
+
 Where a row goes is a function of its values only, never of its place in the stream: when Spark runs a
 lost task again, its rows may come in another order, and each must go where it went before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -18,20 +21,23 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eddies.core.state.columns import is_key_type
 from eddies.spark.cells import CellPlan, Delivery
 from eddies.spark.reading import coordinates_of
 from eddies.streaming.times import latest_mark, times_of
 
-__all__ = ["Blobs", "CELL_MARKS", "PACKED", "Pack", "make_pack"]
+__all__ = ["Blobs", "CELL_MARKS", "PACKED", "PACKED_TYPE", "Pack", "gathered", "make_pack"]
 
 PACKED = "cell int, relation int, payload binary"
 CELL_MARKS = ("CAST(id AS int) AS cell", "-1 AS relation", "CAST('' AS binary) AS payload")
 _PACKED_SCHEMA = pa.schema(
     [("cell", pa.int32()), ("relation", pa.int32()), ("payload", pa.binary())]
 )
-_BLOB_ROWS = 1 << 16
+PACKED_TYPE = from_arrow_schema(_PACKED_SCHEMA)  # as Spark has it: need not be parsed again
+_BATCH_ROWS = 1 << 16
+_BLOB_BYTES = 1 << 17  # times the rows of a batch that comes from Java: half of what Arrow can hold
 _CONTENT_COLUMNS = 4  # enough to tell rows apart when they are split by content
 _CONTENT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -55,8 +61,8 @@ class Pack:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         latest: int | None = None
         for batch in batches:
-            for start in range(0, batch.num_rows, _BLOB_ROWS):
-                yield from self._packed(batch.slice(start, _BLOB_ROWS))
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield from self._packed(batch.slice(start, _BATCH_ROWS))
             if self.time is not None:
                 times, valid = times_of(batch.column(self.time))
                 times = times if valid is None else times[valid]
@@ -70,10 +76,11 @@ class Pack:
         cells: list[int] = []
         blobs: list[pa.Buffer] = []
         for cell, piece in self._pieces(batch):
-            blob = _serialised(piece)
-            for offset in self.copies:
-                cells.append(cell + offset)
-                blobs.append(blob)
+            for part in _cut(piece):
+                blob = _serialised(part)
+                for offset in self.copies:
+                    cells.append(cell + offset)
+                    blobs.append(blob)
         if cells:
             yield self._blobs(cells, blobs)
 
@@ -163,9 +170,35 @@ class Blobs:
         return {name: partial(_opened, blobs) for name, blobs in self._blobs.items()}
 
 
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth a decision each."""
+    waiting: list[pa.RecordBatch] = []
+    n_rows = 0
+    for batch in batches:
+        if n_rows + batch.num_rows > _BATCH_ROWS and waiting:
+            yield from _together(waiting)
+            waiting, n_rows = [], 0
+        waiting.append(batch)
+        n_rows += batch.num_rows
+    yield from _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    return list(pa.Table.from_batches(batches).combine_chunks().to_batches())
+
+
+def _cut(piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices that are small enough for a blob, or of one row."""
+    n_blobs = -(-piece.nbytes // _BLOB_BYTES) or 1
+    n_rows = -(-piece.num_rows // n_blobs)
+    for start in range(0, piece.num_rows, n_rows):
+        yield piece.slice(start, n_rows)
+
+
 def _opened(blobs: list[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-    for blob in blobs:
-        yield from pa.ipc.open_stream(blob)
+    return gathered(batch for blob in blobs for batch in pa.ipc.open_stream(blob))
 
 
 def _serialised(batch: pa.RecordBatch) -> pa.Buffer:

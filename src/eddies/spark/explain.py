@@ -23,6 +23,7 @@ from eddies.core.query import UserFunction
 from eddies.observe.explain import explain_query
 from eddies.spark.block import BlockPlan
 from eddies.spark.query import plan_query
+from eddies.spark.semi_joins import Reducer
 from eddies.spark.trace import read_traces
 from eddies.sql import describe
 
@@ -75,9 +76,21 @@ def _cells(block: BlockPlan) -> str:
         streams_by = name == cells.last and not block.access
         last = ", streams by last and is not stored" if streams_by else ""
         delivery = cells.deliveries[name].describe()
-        more = _ways(block, name) + _window(block, name)
+        more = _semi_joins(block, name) + _ways(block, name) + _window(block, name)
         lines.append(f"  {name}: {label}, {rows}, {delivery}{last}{more}")
     return "\n".join(lines)
+
+
+def _semi_joins(block: BlockPlan, name: str) -> str:
+    """Whose keys the rows of a relation must have before Spark hands them over."""
+    keys = [_keys(block, reducer) for reducer in block.semi_joins.get(name, ())]
+    return f", only rows with keys of {' and of '.join(keys)}" if keys else ""
+
+
+def _keys(block: BlockPlan, reducer: Reducer) -> str:
+    own = block.graph.roles[reducer.source].name
+    inner = [_keys(block, part) for part in reducer.reducers]
+    return f"{own} (with keys of {' and of '.join(inner)})" if inner else own
 
 
 def _ways(block: BlockPlan, name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from eddies.sources.inline import InlineSource, delivered_table, frame_of
 from eddies.sources.reachable import AccessSource
 from eddies.sources.source import Source, is_source
 from eddies.spark.frame_files import files_of
+from eddies.spark.frame_plan import NO_FACTS, PlanFacts, plan_facts
 
 if TYPE_CHECKING:
     from eddies.sources.streams.base import Stream
@@ -37,6 +38,7 @@ _STATISTICS = re.compile(
 )
 _WATERMARK = "spark.watermarkDelayMs"  # as Spark writes it into the metadata of a column
 _TEXT_BYTES = 20  # guess for a value of unknown width
+_KEY_BYTES = 24  # of a key that is broadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Input:
     n_rows: int | None
     stream: Stream | None = None
     rows_per_epoch: int | None = None
+    facts: PlanFacts = NO_FACTS  # of the frame
 
     @property
     def is_streaming(self) -> bool:
@@ -124,9 +127,15 @@ def frame_input(name: str, frame: DataFrame, *, is_computed: bool = False) -> In
     schema = normal_schema(to_arrow_schema(frame.schema, timezone="UTC"))
     source = None if is_computed else files_of(frame, schema)
     if source is not None:
-        return Input(name, schema, source, frame, source.n_rows)
-    n_rows = None if is_computed or frame.isStreaming else _estimated_rows(frame, schema)
-    return Input(name, schema, None, frame, n_rows)
+        facts = PlanFacts(is_repeatable=True, most_rows=source.n_rows)
+        return Input(name, schema, source, frame, source.n_rows, facts=facts)
+    if is_computed or frame.isStreaming:
+        return Input(name, schema, None, frame, None)
+    facts = plan_facts(frame)
+    n_rows = facts.most_rows
+    if n_rows is None:
+        n_rows = _estimated_rows(frame, schema)
+    return Input(name, schema, None, frame, n_rows, facts=replace(facts, most_rows=n_rows))
 
 
 def normal_schema(schema: pa.Schema) -> pa.Schema:
@@ -148,6 +157,14 @@ def _estimated_rows(frame: DataFrame, schema: pa.Schema) -> int | None:
     if unit >= 5:
         return None  # Spark's way to say that it does not know
     return int(float(found[1]) * 1024**unit / (8 + row_bytes(schema, schema.names)))
+
+
+def most_keys(frame: DataFrame) -> int:
+    """How many keys may be collected and broadcast: they take an eighth of the driver's memory."""
+    memory = frame.sparkSession.conf.get("spark.driver.memory", None) or "1g"
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
+    n_bytes = int(found[1]) << 10 * " kmgt".index(found[2] or " ") if found else 1 << 30
+    return n_bytes // (8 * _KEY_BYTES)
 
 
 def row_bytes(schema: pa.Schema, columns: list[str]) -> float:

@@ -24,11 +24,13 @@ from eddies.errors import OptionError
 from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
+from eddies.spark.frame_plan import plan_facts
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
 from eddies.sql.preference import is_about
+from eddies.sql.repeatable import has_repeatable_groups
 
 __all__ = [
     "Planned",
@@ -94,6 +96,8 @@ class Planned:
         given = frame_input(name, self._frame(name), is_computed=True)
         if any(known.is_streaming for known in self.inputs.values()):
             given = saved(given, self.spark, self.options)
+        elif given.frame is not None and has_repeatable_groups(self.plan.derived[name]):
+            given = replace(given, facts=plan_facts(given.frame, with_groups=True))
         sizes = [self.inputs[s.table].n_rows for s in block.query.sources if s.table in self.inputs]
         most = max((size for size in sizes if size is not None), default=_DERIVED_ROWS)
         return replace(given, n_rows=min(_DERIVED_ROWS, most // 10 + 1))

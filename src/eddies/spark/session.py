@@ -35,8 +35,10 @@ __all__ = ["SessionError", "default_settings", "session"]
 
 _LOCK = threading.Lock()
 
-# Batches of 16 K to 64 K rows keep a routing step below 5 % of the work.
-_ARROW_BATCH_ROWS = 65_536
+# Spark measures the batch that it fills after every row, which takes as long as filling it, unless
+# there is no bound on its bytes. Then its rows have to be few enough: those of 256 KB each just fit.
+_ARROW_BATCH_ROWS = 8_192
+_NO_BOUND_BYTES = 2**31 - 1
 
 _MIB = 1024 * 1024
 _DRIVER_MEMORY_BYTES_MIN = 1024 * _MIB
@@ -98,6 +100,7 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(_NO_BOUND_BYTES),
         # Workers keep their imported modules and compiled kernels from task to task.
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.

@@ -30,7 +30,7 @@ from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.spark.cell_access import CellAccess, cell_run
 from eddies.spark.cells import CellPlan
-from eddies.spark.exchange import Blobs
+from eddies.spark.exchange import Blobs, gathered
 from eddies.spark.heavy_keys import heavy_keys
 from eddies.spark.reading import Heavy, Reading
 from eddies.spark.trace import Trace
@@ -69,7 +69,7 @@ class EddyTask:
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.fed == "rows":
-            yield from self._run(_partition(), (0,), {self.order[-1]: lambda: batches})
+            yield from self._run(_partition(), (0,), {self.order[-1]: lambda: gathered(batches)})
             return
         if self.fed == "blobs":
             for cell, blobs in Blobs.by_cell(batches, self.order):
