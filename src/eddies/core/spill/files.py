@@ -17,10 +17,11 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from eddies.core.spill.narrow import Form, narrowed, widened
 from eddies.core.spill.writer import SpillWriter
 from eddies.errors import SpillError
 
-__all__ = ["Segment", "SpillDirectory", "SpillFile"]
+__all__ = ["Ordered", "Segment", "SpillDirectory", "SpillFile"]
 
 
 _MOST_BUFFERS = 512  # of one call of the system
@@ -61,6 +62,17 @@ class Segment:
     def n_memory_bytes(self) -> int:
         """Memory the rows take when they are read."""
         return self.n_bytes + self.n_rows * self.form.saved_row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Rows to be written: `slices` of `rows` (the first row and the length of each), after they were put
+    in this `order`, if any.
+    """
+
+    rows: pa.RecordBatch
+    slices: Sequence[tuple[int, int]]
+    order: npt.NDArray[np.int32] | None = None
 
 
 class SpillDirectory:
@@ -121,7 +133,9 @@ class SpillFile:
     def __init__(self, directory: SpillDirectory, path: str, schema: pa.Schema) -> None:
         self._directory = weakref.ref(directory)
         self._writer = directory.writer
-        self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each begins in the file
+        # What is on its way, and where it begins in the file (-1: not known yet).
+        self._under_way: deque[tuple[int, Future[None]]] = deque()
+        self._lock = threading.Lock()
         self.path = path
         self.schema = schema
         self._forms: dict[Form, Form] = {}  # those in use; many segments share one
@@ -150,36 +164,79 @@ class SpillFile:
         """Append parts of `batch` (put in this `order` before), given by their first row and their
         length; many at once.
         """
-        if batch.num_rows == 0:
-            return []
-        form, narrow = narrowed(batch)
-        form = self._forms.setdefault(form, form)
-        if order is not None and narrow.num_columns:
-            narrow = pc.take(narrow, pa.array(order), boundscheck=False)
         segments: list[Segment] = []
-        messages: list[pa.Buffer] = []
-        start = self._end
-        for first, n_rows in slices:
-            message = narrow.slice(first, n_rows).serialize()
-            check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
-            segments.append(Segment(self._end, message.size, check, n_rows, form))
-            messages.append(message)
-            self._end += message.size
-            if self._end - start >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS:
-                self._submit(messages, start)
-                messages, start = [], self._end
-        if messages:
-            self._submit(messages, start)
+        for messages, some in self._encoded(Ordered(batch, slices, order)):
+            self._submit(partial(self._put, messages, some[0].offset), some)
+            segments += some
         return segments
 
-    def _submit(self, messages: list[pa.Buffer], offset: int) -> None:
-        self._await(0)
-        n_bytes = self._end - offset
-        done = self._writer.submit(partial(self._put, messages, offset), n_bytes)
-        self._under_way.append((offset, done))
+    def write_later(
+        self,
+        make: Callable[[], Ordered],
+        keep: Callable[[list[Segment]], None],
+        n_bytes: int,
+    ) -> None:
+        """The same, all of it in the thread that writes: `make` says what, `keep` gets the segments.
+        Until then `n_bytes` are held on to. `settle` before you look for what was kept.
+        """
+        self._raise_failures()
+
+        def write() -> None:
+            segments: list[Segment] = []
+            for messages, some in self._encoded(make()):
+                self._put(messages, some[0].offset)
+                self._count(some)
+                segments += some
+            keep(segments)
+
+        done = self._writer.submit(write, n_bytes)
+        with self._lock:
+            self._under_way.append((-1, done))
+
+    def _encoded(self, ordered: Ordered) -> Iterator[tuple[list[pa.Buffer], list[Segment]]]:
+        """Messages that are written at once, and where they will be in the file."""
+        if ordered.rows.num_rows == 0:
+            return
+        form, narrow = narrowed(ordered.rows)
+        form = self._forms.setdefault(form, form)
+        if ordered.order is not None and narrow.num_columns:
+            narrow = pc.take(narrow, pa.array(ordered.order), boundscheck=False)
+        messages: list[pa.Buffer] = []
+        n_bytes = 0
+        first_slice = 0
+        for i, (first, n_rows) in enumerate(ordered.slices):
+            message = narrow.slice(first, n_rows).serialize()
+            messages.append(message)
+            n_bytes += message.size
+            is_much = n_bytes >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS
+            if is_much or i == len(ordered.slices) - 1:
+                yield messages, self._placed(messages, ordered.slices[first_slice : i + 1], form)
+                messages, n_bytes, first_slice = [], 0, i + 1
+
+    def _placed(
+        self, messages: Sequence[pa.Buffer], slices: Sequence[tuple[int, int]], form: Form
+    ) -> list[Segment]:
+        """Give messages the next places in the file."""
+        segments = []
+        with self._lock:
+            for message, (_, n_rows) in zip(messages, slices, strict=True):
+                check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
+                segments.append(Segment(self._end, message.size, check, n_rows, form))
+                self._end += message.size
+        return segments
+
+    def _submit(self, put: Callable[[], None], segments: list[Segment]) -> None:
+        self._raise_failures()
+        start = segments[0].offset
+        done = self._writer.submit(put, segments[-1].end - start)
+        with self._lock:
+            self._under_way.append((start, done))
+        self._count(segments)
+
+    def _count(self, segments: list[Segment]) -> None:
         directory = self._directory()
         if directory is not None:
-            directory.n_written += n_bytes
+            directory.n_written += segments[-1].end - segments[0].offset
 
     def _put(self, messages: list[pa.Buffer], offset: int) -> None:
         views = deque(memoryview(message) for message in messages)
@@ -201,13 +258,25 @@ class SpillFile:
 
     def settle(self) -> None:
         """Wait until everything is written."""
-        self._await(self._end)
+        self._await(None)
 
-    def _await(self, offset: int) -> None:
-        """Wait until everything before `offset` is written; raise what went wrong so far."""
-        while self._under_way and (self._under_way[0][0] < offset or self._under_way[0][1].done()):
-            self._under_way[0][1].result()
-            self._under_way.popleft()
+    def _raise_failures(self) -> None:
+        """Raise what went wrong so far."""
+        self._await(-1)
+
+    def _await(self, offset: int | None) -> None:
+        """Wait until everything before `offset` is written (None: everything)."""
+        while True:
+            with self._lock:
+                while self._under_way and self._under_way[0][1].done():
+                    self._under_way[0][1].result()
+                    self._under_way.popleft()
+                if not self._under_way:
+                    return
+                start, done = self._under_way[0]
+            if offset is not None and start >= offset:
+                return
+            wait([done])
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """A batch as it was written; `SpillError` if the file does not hold that any more."""
@@ -269,10 +338,12 @@ class SpillFile:
 
     def close(self) -> None:
         """Close and delete the file. May be called again."""
-        for _, done in self._under_way:
+        with self._lock:
+            under_way = [done for _, done in self._under_way]
+            self._under_way.clear()
+        for done in under_way:
             done.cancel()
-        wait([done for _, done in self._under_way])
-        self._under_way.clear()
+        wait(under_way)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

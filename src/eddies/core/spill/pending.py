@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.lineage import Signature
-from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.partitions import Partitions, slices_by_partition
 from eddies.core.spill.tuples import TupleLayout
 
@@ -53,30 +52,48 @@ class _Group:
         self.n_bytes += n_bytes
         self.n_rows += rows.num_rows
 
-    def gather(self) -> _Gathered | None:
-        """What has gathered, in one piece; it is forgotten."""
-        batches = [rows for rows, _ in self.gathered]
-        masks = [partitions for _, partitions in self.gathered if partitions is not None]
+    def gather(self) -> _Gathered:
+        """What has gathered; it is forgotten."""
+        gathered = _Gathered(self.gathered, self.n_partitions)
         self.gathered, self.n_gathered_bytes = [], 0
-        if not batches:
-            return None
-        whole = _whole(batches)
-        if not masks:
-            return _Gathered(whole, None, [0], [(0, whole.num_rows)])
-        order, starts = slices_by_partition(np.concatenate(masks), self.n_partitions)
-        full = np.flatnonzero(np.diff(starts)).tolist()
-        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
-        return _Gathered(whole, order, full, slices)
+        return gathered
+
+    def write_out(self, directory: SpillDirectory) -> None:
+        """Have what has gathered written."""
+        if self.file is None:
+            self.file = directory.file("pending", self.layout.schema)
+        n_bytes = self.n_gathered_bytes
+        gathered = self.gather()
+
+        def keep(segments: list[Segment]) -> None:
+            for partition, segment in zip(gathered.partitions, segments, strict=True):
+                self.written[partition].append(segment)
+
+        self.file.write_later(gathered.ordered, keep, n_bytes)
 
 
-@dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Tuples that, put in `order`, lie partition by partition: `slices` of `partitions`."""
+    """Tuples on their way to disk, or to be answered. `partitions` is known once they are `ordered`."""
 
-    rows: pa.RecordBatch
-    order: npt.NDArray[np.int32] | None
-    partitions: list[int]
-    slices: list[tuple[int, int]]
+    def __init__(
+        self, gathered: list[tuple[pa.RecordBatch, Partitions | None]], n_partitions: int
+    ) -> None:
+        self._gathered = gathered
+        self._n_partitions = n_partitions
+        self.partitions: list[int] = []
+
+    def ordered(self) -> Ordered:
+        """The tuples in one piece, partition by partition. To be called once: it lets them go."""
+        rows = _whole([rows for rows, _ in self._gathered])
+        masks = [partitions for _, partitions in self._gathered if partitions is not None]
+        self._gathered = []
+        if not masks:
+            self.partitions = [0]
+            return Ordered(rows, [(0, rows.num_rows)])
+        order, starts = slices_by_partition(np.concatenate(masks), self._n_partitions)
+        self.partitions = np.flatnonzero(np.diff(starts)).tolist()
+        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in self.partitions]
+        return Ordered(rows, slices, order)
 
 
 @dataclass(slots=True)
@@ -160,14 +177,8 @@ class Pending:
             if held <= most_bytes:
                 break
             held -= group.n_gathered_bytes
-            if group.file is None:
-                group.file = self._directory.file("pending", group.layout.schema)
-            gathered = group.gather()
-            if gathered is None:
-                continue
-            segments = group.file.write_slices(gathered.rows, gathered.slices, gathered.order)
-            for partition, segment in zip(gathered.partitions, segments, strict=True):
-                group.written[partition].append(segment)
+            if group.gathered:
+                group.write_out(self._directory)
         self._has_written()
 
     def take(self, place: Place) -> Waiting:
@@ -187,26 +198,24 @@ class Waiting:
         self.n_rows = group.n_rows
         self._group = group
         self._in_memory: dict[int, pa.RecordBatch] = {}
-        gathered = group.gather()
-        if gathered is not None:
-            rows = gathered.rows
-            if gathered.order is not None:
-                rows = rows.take(pa.array(gathered.order))
-            for partition, (first, n) in zip(gathered.partitions, gathered.slices, strict=True):
+        if group.gathered:
+            gathered = group.gather()
+            ordered = gathered.ordered()
+            rows = ordered.rows
+            if ordered.order is not None:
+                rows = rows.take(pa.array(ordered.order))
+            for partition, (first, n) in zip(gathered.partitions, ordered.slices, strict=True):
                 self._in_memory[partition] = rows.slice(first, n)
+        if group.file is not None:
+            group.file.settle()
 
     def of(self, partitions: Sequence[int]) -> Taken:
-        """The tuples of some partitions."""
-        in_memory = [self._in_memory[p] for p in partitions if p in self._in_memory]
+        """The tuples of some partitions, which are forgotten here: they must be answered now."""
+        in_memory = [self._in_memory.pop(p) for p in partitions if p in self._in_memory]
         segments = [segment for p in partitions for segment in self._group.written[p]]
         segments.sort(key=lambda segment: segment.offset)  # neighbours are read at once
         n_rows = sum(rows.num_rows for rows in in_memory) + sum(s.n_rows for s in segments)
         return Taken(self.place, self.layout, n_rows, in_memory, self._group.file, segments)
-
-    def forget(self, partitions: Sequence[int]) -> None:
-        """These partitions have been answered."""
-        for partition in partitions:
-            self._in_memory.pop(partition, None)
 
     def close(self) -> None:
         """Everything has been answered: delete the file."""

@@ -12,8 +12,9 @@ match it (see `state_modes.spilling`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,13 @@ import pyarrow as pa
 
 from eddies.core.graph import Graph, Relation
 from eddies.core.modules.stem import SteM
-from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
 from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
 from eddies.core.state.columns import Words, column_of
 from eddies.core.state.rows import Block, RowStore
 
-__all__ = ["Chunk", "FlushedRows", "index_bytes"]
+__all__ = ["Chunk", "FlushedRows", "Group", "index_bytes"]
 
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
@@ -76,6 +77,29 @@ class Chunk:
         self.last_run = max(self.last_run, run)
         arrays = {name: rows.column(i) for i, name in enumerate(self._names)}
         self.stem.build(Block.from_arrow(arrays, rows.num_rows))
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the rows and their index."""
+        return self.stem.n_bytes + self.arrivals.nbytes + self.runs.nbytes
+
+    def release(self) -> None:
+        """Nobody will ask for the rows again."""
+        self.stem.release()
+
+
+class Group:
+    """Pieces on disk that are loaded together: all that there are of some partitions."""
+
+    def __init__(self, partitions: Sequence[int], pieces: Sequence[_Piece]) -> None:
+        self.partitions = partitions
+        self.pieces = pieces
+        self.n_bytes = sum(piece.n_bytes for piece in pieces)
+
+    def with_(self, other: Group) -> Group:
+        """Both together."""
+        partitions = [*self.partitions, *other.partitions]
+        return Group(partitions, [*self.pieces, *other.pieces])
 
 
 class FlushedRows:
@@ -137,15 +161,17 @@ class FlushedRows:
                 for start in range(int(starts[partition]) - first, stop, piece_rows):
                     owners.append(partition)
                     slices.append((start, min(piece_rows, stop - start)))
-            segments = self._file.write_slices(ordered, slices)
-            for partition, segment in zip(owners, segments, strict=True):
-                self._pieces[partition].append(_Piece(self.n_runs, self._file, segment))
+            self._n_pieces += len(owners)
+            self._file.write_later(
+                partial(Ordered, ordered, slices),
+                _keeper(self._pieces, owners, self.n_runs, self._file),
+                ordered.nbytes,
+            )
         self.is_on_disk |= np.diff(starts) > 0
         first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
         self.first_arrival = min(self.first_arrival, int(first_arrival))
         self.n_rows += rows.shape[0]
         self.n_runs += 1
-        self._n_pieces = sum(len(pieces) for pieces in self._pieces)
 
     def _encoded(
         self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals
@@ -170,55 +196,46 @@ class FlushedRows:
 
     # Back again
 
-    def fits(self, room_bytes: int) -> bool:
-        """Whether all flushed rows can be loaded at once."""
-        return sum(piece.n_bytes for pieces in self._pieces for piece in pieces) <= room_bytes
-
-    def groups(self, column: str | None, room_bytes: int) -> list[list[int]]:
-        """Partitions by `column`, put together as far as they can be loaded at once."""
-        if column is None or self.fits(room_bytes):
-            return [list(range(self.n_partitions))]
-        groups: list[list[int]] = [[]]
-        used = 0
+    def groups(self, column: str | None, room_bytes: int) -> list[Group]:
+        """Everything that is on disk now, by partitions of `column`, which are put together as far as
+        they can be loaded at once.
+        """
+        if self._file is not None:
+            self._file.settle()
+        everything = Group(range(self.n_partitions), _joined(self._pieces))
+        if column is None or everything.n_bytes <= room_bytes:
+            return [everything]
+        groups: list[Group] = []
         for partition, pieces in enumerate(self._clustered(column)):
-            n_bytes = sum(piece.n_bytes for piece in pieces)
-            if groups[-1] and used + n_bytes > room_bytes:
-                groups.append([])
-                used = 0
-            groups[-1].append(partition)
-            used += n_bytes
+            group = Group([partition], pieces)
+            if groups and groups[-1].n_bytes + group.n_bytes <= room_bytes:
+                group = groups.pop().with_(group)
+            groups.append(group)
         return groups
 
-    def chunks(
-        self, column: str | None, partitions: Sequence[int], room_bytes: int
-    ) -> Iterator[Chunk]:
-        """The rows of these partitions by `column` (or of all, if None), in chunks that fit.
-
-        A chunk is valid until the next one is asked for.
-        """
-        everything = len(partitions) == self.n_partitions
-        clustered = self._pieces if column is None or everything else self._clustered(column)
+    def chunks(self, group: Group, room_bytes: int) -> Iterator[Chunk]:
+        """The rows of a group, in chunks that fit. Whoever gets a chunk releases it."""
         waiting: list[_Piece] = []
         used = 0
-        for partition in partitions:
-            for piece in clustered[partition]:
-                if waiting and used + piece.n_bytes > room_bytes:
-                    yield from self._loaded(waiting)
-                    waiting, used = [], 0
-                waiting.append(piece)
-                used += piece.n_bytes
+        for piece in group.pieces:
+            if waiting and used + piece.n_bytes > room_bytes:
+                yield self._loaded(waiting)
+                waiting, used = [], 0
+            waiting.append(piece)
+            used += piece.n_bytes
         if waiting:
-            yield from self._loaded(waiting)
+            yield self._loaded(waiting)
 
-    def _loaded(self, pieces: Sequence[_Piece]) -> Iterator[Chunk]:
+    def _loaded(self, pieces: Sequence[_Piece]) -> Chunk:
         chunk = Chunk(self.relation, sum(piece.segment.n_rows for piece in pieces))
         try:
             for run, file, segments in _by_run(pieces):
                 for rows in file.read_together(segments, _ROWS_AT_ONCE):
                     chunk.add(rows, run)
-            yield chunk
-        finally:
-            chunk.stem.release()
+        except BaseException:
+            chunk.release()
+            raise
+        return chunk
 
     def _clustered(self, column: str) -> list[list[_Piece]]:
         """The pieces by partitions of `column`, written again if they are not."""
@@ -233,6 +250,7 @@ class FlushedRows:
                 mine = [piece for piece in new if piece.run == run]
                 for batch in _gathered(mine, _PIECES_AT_ONCE * self._piece_bytes):
                     self._write_again(batch, run, position, file, clustered)
+            file.settle()
             self._again[column] = (self.n_runs, clustered)
         return clustered
 
@@ -250,8 +268,20 @@ class FlushedRows:
         )
         full = np.flatnonzero(np.diff(starts)).tolist()
         slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
-        for partition, segment in zip(full, file.write_slices(batch, slices, order), strict=True):
-            clustered[partition].append(_Piece(run, file, segment))
+        keep = _keeper(clustered, full, run, file)
+        file.write_later(partial(Ordered, batch, slices, order), keep, batch.nbytes)
+
+
+def _keeper(
+    pieces: list[list[_Piece]], owners: list[int], run: int, file: SpillFile
+) -> Callable[[list[Segment]], None]:
+    """Whoever puts segments where they belong: to the pieces of the partitions that own them."""
+
+    def keep(segments: list[Segment]) -> None:
+        for partition, segment in zip(owners, segments, strict=True):
+            pieces[partition].append(_Piece(run, file, segment))
+
+    return keep
 
 
 def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[int]]:
@@ -262,6 +292,10 @@ def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[in
             groups.append([])
         groups[-1].append(partition)
     return groups
+
+
+def _joined(pieces: Sequence[Sequence[_Piece]]) -> list[_Piece]:
+    return [piece for some in pieces for piece in some]
 
 
 def _by_run(pieces: Sequence[_Piece]) -> Iterator[tuple[int, SpillFile, list[Segment]]]:

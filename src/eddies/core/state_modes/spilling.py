@@ -49,21 +49,21 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
+from eddies.core.spill.answers import Answers
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
 from eddies.core.spill.give_back import GiveBack
 from eddies.core.spill.key_filter import FilterRoom
 from eddies.core.spill.partitions import n_partitions_for
-from eddies.core.spill.pending import Pending, Waiting
-from eddies.core.spill.probes import ChunkProbe, ResidentProbe
+from eddies.core.spill.pending import Pending
+from eddies.core.spill.probes import ResidentProbe
 from eddies.core.spill.resident import Resident
-from eddies.core.spill.runs import FlushedRows, index_bytes
+from eddies.core.spill.runs import FlushedRows
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
 from eddies.core.spill.waiting_order import SteadyPolicy, WaitingOrder
 from eddies.core.state.rows import Block
-from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 
 __all__ = ["SpillingStems", "batch_rows_within"]
@@ -135,13 +135,12 @@ class SpillingStems(StateMode):
         self._counts = [ProbeCounts(n_partitions) for _ in stems]
         self.modules: list[Module] = [*stems, _Waiting(self)]
         self._batch_rows = batch_rows_within(options.batch_rows, budget)
-        self._scratch = Scratch(self._batch_rows)
+        self._answers = Answers(graph, self._table, self._batch_rows, self._give_back)
         self._has_ended = [False] * len(graph.relations)
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
         self.n_flushes = 0
         self.n_silent_merges = 0
-        self._chunk_bytes = 0
 
     # What an eddy asks of every mode
 
@@ -261,7 +260,7 @@ class SpillingStems(StateMode):
         """
         share = _PENDING_SHARE if self.n_flushes == 0 else _WORK_SHARE
         files = sum(resident.flushed.n_bytes for resident in self.residents)
-        others = self._budget // share + files + self._table.n_bytes + self._chunk_bytes
+        others = self._budget // share + files + self._table.n_bytes + self._answers.n_bytes
         return max(self._budget // 4, self._budget - others)
 
     @property
@@ -365,39 +364,14 @@ class SpillingStems(StateMode):
         ]
         for column in dict.fromkeys(place.column for place in places):
             waiting = [self._pending.take(place) for place in places if place.column == column]
-            for partitions in flushed.groups(column, room):
-                yield from self._answer_partitions(flushed, column, partitions, waiting, room)
+            for signature, found in self._answers.of(flushed, column, waiting, room):
+                yield Resumed(signature, found)
             for group in waiting:
                 group.close()
 
-    def _answer_partitions(
-        self,
-        flushed: FlushedRows,
-        column: str | None,
-        partitions: list[int],
-        waiting: list[Waiting],
-        room: int,
-    ) -> Iterator[Resumed]:
-        taken = [tuples for group in waiting if (tuples := group.of(partitions)).n_rows]
-        if not taken:
-            return
-        for chunk in flushed.chunks(column, partitions, room):
-            self._chunk_bytes = chunk.stem.n_bytes + index_bytes(chunk.stem.store.n_rows)
-            for tuples in taken:
-                place = tuples.place
-                probe = ChunkProbe(self._graph, chunk, place.target, place.signature, self._table)
-                after = Move(target=place.target).after(place.signature)
-                for rows in tuples.batches(self._batch_rows):
-                    for batch, runs in tuples.layout.decode(rows, self._table):
-                        for found in probe.answer(batch, runs, self._scratch):
-                            yield Resumed(after, found)
-        self._chunk_bytes = 0
-        for group in waiting:
-            group.forget(partitions)
-        self._give_back()
-
     def abandon(self) -> None:
         self._work = None
+        self._answers.close()
         self.directory.remove()
 
 
