@@ -82,7 +82,9 @@ class Answers:
             if not taken:
                 continue
             for chunk in flushed.chunks(group, room):
-                meeting = _Meeting(chunk, [(tuples, self._probe(tuples, chunk)) for tuples in taken])
+                meeting = _Meeting(
+                    chunk, [(tuples, self._probe(tuples, chunk)) for tuples in taken]
+                )
                 for _, probe in meeting.tuples:
                     probe.prepare(self._scratch_ahead)
                 yield meeting
@@ -100,9 +102,7 @@ class Answers:
                 for found in probe.answer(batch, runs, self._scratch):
                     yield after, found
 
-    def _batches(
-        self, tuples: Taken
-    ) -> Generator[tuple[RoutedBatch, npt.NDArray[np.int32]]]:
+    def _batches(self, tuples: Taken) -> Generator[tuple[RoutedBatch, npt.NDArray[np.int32] | int]]:
         for rows in tuples.batches(self._batch_rows):
             yield from tuples.layout.decode(rows, self._table)
 

@@ -4,7 +4,7 @@ A `SpillDirectory` is made when the first batch is written, under a name no othe
 many may share a disk. It is removed when the eddy is done, has failed or was closed, and at the
 latest when the process ends. A `SpillFile` is a row of Arrow IPC messages; the *segments* that
 say where each is, how long and with which checksum, are kept in memory, for nobody but this
-eddy ever reads the file. Integers are written as narrow as they are (`narrow`).
+eddy ever reads the file. Rows are written in as few bytes as they need (`narrow`).
 
 What cannot be written, and what does not read back as it was written, raises `SpillError`: an answer
 is never made of damaged rows. Since a thread of its own writes (`writer`), the error may come with a
@@ -24,15 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddies.core.kernels.checksum import checksum
-from eddies.core.spill.narrow import Form, narrowed, widened
+from eddies.core.spill.narrow import Form, NarrowRows, joined
 from eddies.core.spill.writer import SpillWriter
 from eddies.errors import SpillError
 
@@ -58,19 +56,14 @@ class Segment:
         """Where the next one begins."""
         return self.offset + self.n_bytes
 
-    @property
-    def n_memory_bytes(self) -> int:
-        """Memory the rows take when they are read."""
-        return self.n_bytes + self.n_rows * self.form.saved_row_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Rows to be written: `slices` of `rows` (the first row and the length of each), after they were put
-    in this `order`, if any.
+    """Rows to be written: `slices` of `rows` (the first row and the length of each), after they were
+    put in this `order`, if any.
     """
 
-    rows: pa.RecordBatch
+    rows: NarrowRows
     slices: Sequence[tuple[int, int]]
     order: npt.NDArray[np.int32] | None = None
 
@@ -133,8 +126,7 @@ class SpillFile:
     def __init__(self, directory: SpillDirectory, path: str, schema: pa.Schema) -> None:
         self._directory = weakref.ref(directory)
         self._writer = directory.writer
-        # What is on its way, and where it begins in the file (-1: not known yet).
-        self._under_way: deque[tuple[int, Future[None]]] = deque()
+        self._under_way: deque[Future[None]] = deque()
         self._lock = threading.Lock()
         self.path = path
         self.schema = schema
@@ -151,35 +143,16 @@ class SpillFile:
         """Bytes written so far."""
         return self._end
 
-    def write(self, batch: pa.RecordBatch) -> Segment:
-        """Append `batch`, which has at least one row."""
-        return self.write_slices(batch, [(0, batch.num_rows)])[0]
-
-    def write_slices(
-        self,
-        batch: pa.RecordBatch,
-        slices: Sequence[tuple[int, int]],
-        order: npt.NDArray[np.int32] | None = None,
-    ) -> list[Segment]:
-        """Append parts of `batch` (put in this `order` before), given by their first row and their
-        length; many at once.
-        """
-        segments: list[Segment] = []
-        for messages, some in self._encoded(Ordered(batch, slices, order)):
-            self._submit(partial(self._put, messages, some[0].offset), some)
-            segments += some
-        return segments
-
-    def write_later(
+    def write(
         self,
         make: Callable[[], Ordered],
         keep: Callable[[list[Segment]], None],
         n_bytes: int,
     ) -> None:
-        """The same, all of it in the thread that writes: `make` says what, `keep` gets the segments.
-        Until then `n_bytes` are held on to. `settle` before you look for what was kept.
+        """Append rows, all of it in the thread that writes: `make` says which, `keep` gets a segment
+        for each slice. Until then `n_bytes` are held on to. `settle` before you look for what was kept.
         """
-        self._raise_failures()
+        self._await(is_all=False)
 
         def write() -> None:
             segments: list[Segment] = []
@@ -191,21 +164,17 @@ class SpillFile:
 
         done = self._writer.submit(write, n_bytes)
         with self._lock:
-            self._under_way.append((-1, done))
+            self._under_way.append(done)
 
     def _encoded(self, ordered: Ordered) -> Iterator[tuple[list[pa.Buffer], list[Segment]]]:
         """Messages that are written at once, and where they will be in the file."""
-        if ordered.rows.num_rows == 0:
-            return
-        form, narrow = narrowed(ordered.rows)
-        form = self._forms.setdefault(form, form)
-        if ordered.order is not None and narrow.num_columns:
-            narrow = pc.take(narrow, pa.array(ordered.order), boundscheck=False)
+        rows = ordered.rows if ordered.order is None else ordered.rows.take(ordered.order)
+        form = self._forms.setdefault(rows.form, rows.form)
         messages: list[pa.Buffer] = []
         n_bytes = 0
         first_slice = 0
         for i, (first, n_rows) in enumerate(ordered.slices):
-            message = narrow.slice(first, n_rows).serialize()
+            message = rows.slice(first, n_rows).written.serialize()
             messages.append(message)
             n_bytes += message.size
             is_much = n_bytes >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS
@@ -218,20 +187,11 @@ class SpillFile:
     ) -> list[Segment]:
         """Give messages the next places in the file."""
         segments = []
-        with self._lock:
-            for message, (_, n_rows) in zip(messages, slices, strict=True):
-                check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
-                segments.append(Segment(self._end, message.size, check, n_rows, form))
-                self._end += message.size
+        for message, (_, n_rows) in zip(messages, slices, strict=True):
+            check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
+            segments.append(Segment(self._end, message.size, check, n_rows, form))
+            self._end += message.size
         return segments
-
-    def _submit(self, put: Callable[[], None], segments: list[Segment]) -> None:
-        self._raise_failures()
-        start = segments[0].offset
-        done = self._writer.submit(put, segments[-1].end - start)
-        with self._lock:
-            self._under_way.append((start, done))
-        self._count(segments)
 
     def _count(self, segments: list[Segment]) -> None:
         directory = self._directory()
@@ -258,46 +218,35 @@ class SpillFile:
 
     def settle(self) -> None:
         """Wait until everything is written."""
-        self._await(None)
+        self._await(is_all=True)
 
-    def _raise_failures(self) -> None:
-        """Raise what went wrong so far."""
-        self._await(-1)
-
-    def _await(self, offset: int | None) -> None:
-        """Wait until everything before `offset` is written (None: everything)."""
+    def _await(self, is_all: bool) -> None:
+        """Raise what went wrong so far; and wait for the rest if `is_all`."""
         while True:
             with self._lock:
-                while self._under_way and self._under_way[0][1].done():
-                    self._under_way[0][1].result()
+                while self._under_way and self._under_way[0].done():
+                    self._under_way[0].result()
                     self._under_way.popleft()
-                if not self._under_way:
+                if not (is_all and self._under_way):
                     return
-                start, done = self._under_way[0]
-            if offset is not None and start >= offset:
-                return
-            wait([done])
+                first = self._under_way[0]
+            wait([first])
 
-    def read(self, segment: Segment) -> pa.RecordBatch:
-        """A batch as it was written; `SpillError` if the file does not hold that any more."""
-        return next(self.read_together([segment], segment.n_rows))
-
-    def read_together(
-        self, segments: Sequence[Segment], batch_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `segments`, put together to batches of about `batch_rows`."""
-        gathered: list[pa.RecordBatch] = []
-        form, n_rows = None, 0
-        for segment, rows in self._read_in_order(segments):
-            if n_rows and (form is not segment.form or n_rows + segment.n_rows > batch_rows):
-                assert form is not None
-                yield widened(_whole(gathered), form, self.schema, n_rows)
+    def read(self, segments: Sequence[Segment], batch_rows: int) -> Iterator[NarrowRows]:
+        """The rows of `segments`, those written alike put together to batches of about `batch_rows`;
+        `SpillError` if the file does not hold them any more.
+        """
+        gathered: list[NarrowRows] = []
+        n_rows = 0
+        for segment, written in self._read_in_order(segments):
+            is_alike = n_rows and gathered[0].form is segment.form
+            if n_rows and not (is_alike and n_rows + segment.n_rows <= batch_rows):
+                yield joined(gathered, self.schema)
                 gathered, n_rows = [], 0
-            form = segment.form
-            gathered.append(rows)
+            gathered.append(NarrowRows(segment.form, written, segment.n_rows))
             n_rows += segment.n_rows
-        if form is not None:
-            yield widened(_whole(gathered), form, self.schema, n_rows)
+        if gathered:
+            yield joined(gathered, self.schema)
 
     def _read_in_order(
         self, segments: Sequence[Segment]
@@ -312,7 +261,6 @@ class SpillFile:
                 yield segment, pa.ipc.read_record_batch(part, segment.form.schema)
 
     def _read_bytes(self, offset: int, n_bytes: int) -> pa.Buffer:
-        self._await(offset + n_bytes)
         try:
             content = _read_at(self._descriptor, n_bytes, offset)
         except OSError as error:
@@ -339,7 +287,7 @@ class SpillFile:
     def close(self) -> None:
         """Close and delete the file. May be called again."""
         with self._lock:
-            under_way = [done for _, done in self._under_way]
+            under_way = list(self._under_way)
             self._under_way.clear()
         for done in under_way:
             done.cancel()
@@ -361,10 +309,6 @@ def _neighbours(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
             first = i
     if segments:
         yield first, len(segments) - 1
-
-
-def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _read_at(descriptor: int, n_bytes: int, offset: int) -> pa.Buffer:

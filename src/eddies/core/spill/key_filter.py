@@ -116,6 +116,10 @@ class KeyFilter:
             n_words = self._layers[-1].shape[0]
             self._room = n_words * (_MOST_KEYS_PER_WORD - _KEYS_PER_WORD)
             return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Forget all keys: from now on every key may be there."""
         self._shared.take(-self.n_bytes)
         self._layers.clear()
         self._is_given_up = True

@@ -195,15 +195,16 @@ class ChunkProbe(Probe):
         super().__init__(graph, chunk.stem, target, signature, _NOWHERE)
         self._chunk = chunk
         self._table = table
-        self._seen_runs: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._seen_runs: npt.NDArray[np.int32] | int = 0
         self._sees_all_runs = False
 
     def answer(
-        self, batch: RoutedBatch, runs: npt.NDArray[np.int32], scratch: Scratch
+        self, batch: RoutedBatch, runs: npt.NDArray[np.int32] | int, scratch: Scratch
     ) -> Iterator[RoutedBatch]:
-        """What the tuples of `batch` find; `runs` says for each how many runs it may see."""
+        """What the tuples of `batch` find; `runs` says how many runs they, or each, may see."""
         self._seen_runs = runs
-        self._sees_all_runs = int(runs.min()) > self._chunk.last_run
+        fewest = runs if isinstance(runs, int) else int(runs.min())
+        self._sees_all_runs = fewest > self._chunk.last_run
         places = list(batch.origin.places)
         places[self._target] = self._chunk.stem.store
         batch.origin.places = places
@@ -220,7 +221,8 @@ class ChunkProbe(Probe):
     def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
         chunk, origin = self._chunk, batch.origin
         if not self._sees_all_runs:
-            seen = chunk.runs[rows] < self._seen_runs[positions]
+            runs = self._seen_runs
+            seen = chunk.runs[rows] < (runs if isinstance(runs, int) else runs[positions])
             positions, rows = positions[seen], rows[seen]
         if isinstance(origin, MixedOrigin):
             limits = _limits(batch, positions, self._table, self._target)

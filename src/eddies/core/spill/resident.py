@@ -33,8 +33,8 @@ class Resident:
         self._first_since = 0  # rows since then arrived one after the other, from this number on
 
     def build(self, block: Block) -> None:
-        """Store the rows of `block` under the next arrival numbers."""
-        self.stem.build(block)
+        """Store the rows of `block` under the next arrival numbers, in as few bytes as they need."""
+        self.stem.build(block.narrowed(self.flushed.relation.stored))
         self.n_arrived += block.n_rows
         if self.has_filters:
             self.flushed.add_keys(block)

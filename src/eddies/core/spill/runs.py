@@ -24,8 +24,9 @@ from eddies.core.graph import Graph, Relation
 from eddies.core.modules.stem import SteM
 from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
+from eddies.core.spill.narrow import NarrowRows, joined, narrow_taken
 from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
-from eddies.core.state.columns import Words, column_of
+from eddies.core.state.columns import Words
 from eddies.core.state.rows import Block, RowStore
 
 __all__ = ["Chunk", "FlushedRows", "Group", "index_bytes"]
@@ -34,6 +35,7 @@ Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
 _PIECES_AT_ONCE = 4  # are put in order together before they are written
 _ROWS_AT_ONCE = 1 << 14  # are made of what is read
+_NUMBERS_BYTES = 8  # arrival and run of a row in memory
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 
 
@@ -53,7 +55,8 @@ class _Piece:
     @property
     def n_bytes(self) -> int:
         """Memory the rows will take when loaded, with an index."""
-        return self.segment.n_memory_bytes + index_bytes(self.segment.n_rows)
+        n_rows = self.segment.n_rows
+        return self.segment.n_bytes + _NUMBERS_BYTES * n_rows + index_bytes(n_rows)
 
 
 class Chunk:
@@ -62,21 +65,22 @@ class Chunk:
     def __init__(self, relation: Relation, n_rows: int) -> None:
         self.stem = SteM(relation, n_rows)
         self._names = relation.stored.names
+        self._types = relation.stored.types
         self.arrivals: Arrivals = np.empty(n_rows, dtype=np.int32)
         self.runs: Arrivals = np.empty(n_rows, dtype=np.int32)
         self.last_arrival = -1
         self.last_run = -1
 
-    def add(self, rows: pa.RecordBatch, run: int) -> None:
+    def add(self, rows: NarrowRows, run: int) -> None:
         """Take rows in, as they were written."""
         first = self.stem.store.n_rows
-        last = first + rows.num_rows
-        self.arrivals[first:last] = np.asarray(rows.column(rows.num_columns - 1))
+        last = first + rows.n_rows
+        self.arrivals[first:last] = rows.numbers(len(self._names))
         self.runs[first:last] = run
         self.last_arrival = max(self.last_arrival, int(self.arrivals[first:last].max(initial=-1)))
         self.last_run = max(self.last_run, run)
-        arrays = {name: rows.column(i) for i, name in enumerate(self._names)}
-        self.stem.build(Block.from_arrow(arrays, rows.num_rows))
+        columns = dict(zip(self._names, rows.columns(self._types), strict=True))
+        self.stem.build(Block(columns, rows.n_rows))
 
     @property
     def n_bytes(self) -> int:
@@ -162,23 +166,18 @@ class FlushedRows:
                     owners.append(partition)
                     slices.append((start, min(piece_rows, stop - start)))
             self._n_pieces += len(owners)
-            self._file.write_later(
-                partial(Ordered, ordered, slices),
-                _keeper(self._pieces, owners, self.n_runs, self._file),
-                ordered.nbytes,
-            )
+            keep = _keeper(self._pieces, owners, self.n_runs, self._file)
+            self._file.write(partial(Ordered, ordered, slices), keep, ordered.n_bytes)
         self.is_on_disk |= np.diff(starts) > 0
         first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
         self.first_arrival = min(self.first_arrival, int(first_arrival))
         self.n_rows += rows.shape[0]
         self.n_runs += 1
 
-    def _encoded(
-        self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals
-    ) -> pa.RecordBatch:
-        arrays = [store.column(name).take(rows) for name in self.relation.stored.names]
-        arrays.append(pa.array(rows if arrivals is None else arrivals[rows]))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    def _encoded(self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals) -> NarrowRows:
+        values = [narrow_taken(store.column(name), rows) for name in self.relation.stored.names]
+        numbers = pa.array(rows if arrivals is None else arrivals[rows])
+        return NarrowRows.of([*values, numbers], rows.shape[0])
 
     def add_keys(self, place: RowStore | Block) -> None:
         """These rows have arrived: enter their keys into the filters."""
@@ -230,7 +229,7 @@ class FlushedRows:
         chunk = Chunk(self.relation, sum(piece.segment.n_rows for piece in pieces))
         try:
             for run, file, segments in _by_run(pieces):
-                for rows in file.read_together(segments, _ROWS_AT_ONCE):
+                for rows in file.read(segments, _ROWS_AT_ONCE):
                     chunk.add(rows, run)
         except BaseException:
             chunk.release()
@@ -248,28 +247,39 @@ class FlushedRows:
             new = [piece for pieces in self._pieces for piece in pieces if piece.run >= n_done]
             for run in range(n_done, self.n_runs):
                 mine = [piece for piece in new if piece.run == run]
-                for batch in _gathered(mine, _PIECES_AT_ONCE * self._piece_bytes):
-                    self._write_again(batch, run, position, file, clustered)
+                for rows in self._gathered(mine):
+                    self._write_again(rows, run, position, file, clustered)
             file.settle()
             self._again[column] = (self.n_runs, clustered)
         return clustered
 
+    def _gathered(self, pieces: Sequence[_Piece]) -> Iterator[NarrowRows]:
+        """The rows of `pieces`, several of them together."""
+        gathered: list[NarrowRows] = []
+        for piece in pieces:
+            gathered += piece.file.read([piece.segment], piece.segment.n_rows)
+            if sum(rows.n_bytes for rows in gathered) >= _PIECES_AT_ONCE * self._piece_bytes:
+                yield joined(gathered, self._schema)
+                gathered = []
+        if gathered:
+            yield joined(gathered, self._schema)
+
     def _write_again(
         self,
-        batch: pa.RecordBatch,
+        rows: NarrowRows,
         run: int,
         position: int,
         file: SpillFile,
         clustered: list[list[_Piece]],
     ) -> None:
-        words = column_of(batch.column(position)).words(None)
+        words = rows.columns(self.relation.stored.types)[position].words(None)
         order, starts = slices_by_partition(
             partitions_of(words, self.n_partitions), self.n_partitions
         )
         full = np.flatnonzero(np.diff(starts)).tolist()
         slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
         keep = _keeper(clustered, full, run, file)
-        file.write_later(partial(Ordered, batch, slices, order), keep, batch.nbytes)
+        file.write(partial(Ordered, rows, slices, order), keep, rows.n_bytes)
 
 
 def _keeper(
@@ -306,20 +316,6 @@ def _by_run(pieces: Sequence[_Piece]) -> Iterator[tuple[int, SpillFile, list[Seg
         found.setdefault(place, (piece.file, []))[1].append(piece.segment)
     for (run, _), (file, segments) in found.items():
         yield run, file, sorted(segments, key=lambda segment: segment.offset)
-
-
-def _gathered(pieces: Sequence[_Piece], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `pieces` in batches of about `most_bytes`."""
-    batches: list[pa.RecordBatch] = []
-    used = 0
-    for piece in pieces:
-        batches.append(piece.file.read(piece.segment))
-        used += piece.segment.n_memory_bytes
-        if used >= most_bytes:
-            yield pa.concat_batches(batches)
-            batches, used = [], 0
-    if batches:
-        yield pa.concat_batches(batches)
 
 
 def _key_columns(graph: Graph, relation: Relation) -> list[str]:

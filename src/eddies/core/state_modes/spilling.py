@@ -75,7 +75,7 @@ _WORK_SHARE = 5  # ... for writing and reading them and the batches on their way
 _WRITING_SHARE = 32  # ... (of which as much may be on its way to disk), ...
 _FILTER_SHARE = 4  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
-_CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
+_CLEANUP_SHARE = 0.2  # of the budget that SteMs may keep when cleanup begins
 _SHELF_SHARE = 16
 _LEAST_SHARE = 0.1  # of what a merge in silence reads, the part that must be waiting tuples
 
@@ -334,14 +334,27 @@ class SpillingStems(StateMode):
         return self._answer(best)
 
     def _drop_unneeded(self) -> None:
-        """Drop SteMs that no waiting tuple lacks: no more rows will come."""
+        """Drop SteMs that no waiting tuple lacks: no more rows will come. And filters that have been
+        asked for all keys of the tuples that wait: only keys which these have yet to find are news.
+        """
         lacking = 0
+        asked_again: set[tuple[int, str]] = set()
         for place in self._pending.places():
-            lacking |= self._graph.all_sources & ~place.signature.sources
+            spanned = place.signature.sources
+            lacking |= self._graph.all_sources & ~spanned
+            for key_class in self._graph.classes:
+                if not key_class.mask & spanned:
+                    asked_again |= {
+                        (self._graph.roles[source].relation, name)
+                        for source, name in key_class.column_by_source.items()
+                    }
         needed = {self._graph.roles[source].relation for source in bits(lacking)}
         for number, resident in enumerate(self.residents):
             if number not in needed:
                 resident.drop()
+            for name, key_filter in resident.flushed.filters.items():
+                if (number, name) not in asked_again:
+                    key_filter.give_up()
 
     def _make_room(self) -> None:
         """Flush what takes the room of cleanup."""
@@ -353,7 +366,7 @@ class SpillingStems(StateMode):
     def _room_bytes(self) -> int:
         """Memory for rows read back."""
         taken = self.n_bytes_ahead + 2 * (self._budget // _WORK_SHARE)
-        return max(self._budget // 8, self._budget - taken)
+        return max(self._budget // 8, min(self._budget // 4, self._budget - taken))
 
     def _answer(self, relation: int) -> Iterator[Resumed]:
         """Everything that the tuples waiting for `relation` now find on disk."""
