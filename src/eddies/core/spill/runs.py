@@ -25,7 +25,7 @@ from eddies.core.modules.stem import SteM
 from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
 from eddies.core.spill.narrow import NarrowRows, joined, narrow_taken
-from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
+from eddies.core.spill.partitions import partitions_of, slices_by_partition
 from eddies.core.state.columns import Words
 from eddies.core.state.rows import Block, RowStore
 
@@ -141,24 +141,24 @@ class FlushedRows:
         """Memory held for what is on disk."""
         return sum(f.n_bytes for f in self.filters.values()) + _PIECE_BYTES * self._n_pieces
 
-    def partitions(self, store: RowStore, arrivals: Arrivals | None) -> Partitions:
-        """The partition of every row of `store`."""
-        if self.home is not None:
-            return partitions_of(store.column(self.home).words(None), self.n_partitions)
-        numbers = np.arange(store.n_rows, dtype=np.int32) if arrivals is None else arrivals
-        return partitions_of(numbers.astype(np.uint64), self.n_partitions)
-
-    def flush(self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals) -> None:
-        """Write these rows of `store` as one run. They are still in the store afterwards."""
+    def flush(
+        self,
+        store: RowStore,
+        arrivals: Arrivals,
+        order: Arrivals,
+        starts: npt.NDArray[np.int64],
+        is_flushed: npt.NDArray[np.bool_],
+    ) -> None:
+        """Write the rows of some partitions of `store` as one run. `order` has all rows of the store by
+        partition, each of which begins at one of `starts`. They are still in the store afterwards.
+        """
         if self._file is None:
             self._file = self._directory.file(f"rows-{self.relation.name[:40]}", self._schema)
-        partitions = self.partitions(store, arrivals)[rows]
-        order, starts = slices_by_partition(partitions, self.n_partitions)
         piece_rows = max(64, self._piece_bytes * store.n_rows // max(1, store.n_bytes))
-        chosen = rows[order]
-        for group in _put_together(starts, _PIECES_AT_ONCE * piece_rows):
+        for group in _put_together(starts, is_flushed, _PIECES_AT_ONCE * piece_rows):
             first, last = int(starts[group[0]]), int(starts[group[-1] + 1])
-            ordered = self._encoded(store, arrivals, chosen[first:last])
+            rows = order[first:last]
+            ordered = self._encoded(store, arrivals[rows], rows)
             owners, slices = [], []
             for partition in group:
                 stop = int(starts[partition + 1]) - first
@@ -168,16 +168,14 @@ class FlushedRows:
             self._n_pieces += len(owners)
             keep = _keeper(self._pieces, owners, self.n_runs, self._file)
             self._file.write(partial(Ordered, ordered, slices), keep, ordered.n_bytes)
-        self.is_on_disk |= np.diff(starts) > 0
-        first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
-        self.first_arrival = min(self.first_arrival, int(first_arrival))
-        self.n_rows += rows.shape[0]
+            self.first_arrival = min(self.first_arrival, int(arrivals[rows.min()]))
+            self.n_rows += rows.shape[0]
+        self.is_on_disk |= is_flushed & (np.diff(starts) > 0)
         self.n_runs += 1
 
-    def _encoded(self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals) -> NarrowRows:
+    def _encoded(self, store: RowStore, arrivals: Arrivals, rows: Arrivals) -> NarrowRows:
         values = [narrow_taken(store.column(name), rows) for name in self.relation.stored.names]
-        numbers = pa.array(rows if arrivals is None else arrivals[rows])
-        return NarrowRows.of([*values, numbers], rows.shape[0])
+        return NarrowRows.of([*values, pa.array(arrivals)], rows.shape[0])
 
     def add_keys(self, place: RowStore | Block) -> None:
         """These rows have arrived: enter their keys into the filters."""
@@ -294,11 +292,14 @@ def _keeper(
     return keep
 
 
-def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[int]]:
-    """Partitions that have rows, neighbours together while they have at most `most_rows`."""
+def _put_together(
+    starts: npt.NDArray[np.int64], is_flushed: npt.NDArray[np.bool_], most_rows: int
+) -> list[list[int]]:
+    """Flushed partitions that have rows, neighbours together while they have at most `most_rows`."""
     groups: list[list[int]] = []
-    for partition in np.flatnonzero(np.diff(starts)).tolist():
-        if not groups or starts[partition + 1] - starts[groups[-1][0]] > most_rows:
+    for partition in np.flatnonzero(is_flushed & (np.diff(starts) > 0)).tolist():
+        is_next = bool(groups) and starts[groups[-1][-1] + 1] == starts[partition]
+        if not is_next or starts[partition + 1] - starts[groups[-1][0]] > most_rows:
             groups.append([])
         groups[-1].append(partition)
     return groups
