@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eddies.core.spill.narrow import NarrowRows, joined, narrow_rows, narrow_taken
+from eddies.core.spill.narrow import NarrowRows, joined, narrow_rows
 from eddies.core.state.columns import column_of
+from eddies.core.state.narrow_column import narrow_taken
 from eddies.core.state.rows import Block, RowStore
 
 _NUMBERS = {1: pa.int8(), 4: pa.int32(), 8: pa.int64()}
@@ -113,8 +114,10 @@ def test_a_narrow_column_has_the_values_and_words_of_its_type(
     assert (narrow.words(None, 3, 9) == wide.words(None, 3, 9)).all()
     assert narrow.valid(None) is None
     assert narrow.exact == wide.exact
-    taken = NarrowRows.of([narrow_taken(narrow, SOME)], 40)
-    assert taken.widened(pa.schema({"x": type_})).column(0).equals(wide.take(SOME))
+    for column in (narrow, wide):
+        taken = NarrowRows.of([narrow_taken(column, SOME)], 40)
+        assert taken.n_bytes == narrow.n_bytes
+        assert taken.widened(pa.schema({"x": type_})).column(0).equals(wide.take(SOME))
 
 
 @pytest.mark.parametrize("type_", TYPES)

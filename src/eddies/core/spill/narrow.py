@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from eddies.core.state.columns import Column
 from eddies.core.state.narrow_column import (
-    NarrowColumn,
     is_integer,
     narrow_array,
     narrow_column,
 )
 
-__all__ = ["Form", "NarrowRows", "Value", "joined", "narrow_rows", "narrow_taken"]
+__all__ = ["Form", "NarrowRows", "Value", "joined", "narrow_rows"]
 
 Value: TypeAlias = "pa.Array | int"
 """A column: narrow, or the one number it has, as a signed one."""
@@ -98,13 +97,6 @@ class NarrowRows:
         if rows.num_columns:
             rows = pc.take(rows, pa.array(order), boundscheck=False)
         return NarrowRows(self.form, rows, order.shape[0])
-
-
-def narrow_taken(column: Column, ids: npt.NDArray[np.int32]) -> Value:
-    """Rows `ids` of a column, narrow. There must be rows."""
-    if isinstance(column, NarrowColumn):
-        return column.take_narrow(ids)
-    return narrow_array(column.take(ids))
 
 
 def narrow_rows(batch: pa.RecordBatch) -> NarrowRows:

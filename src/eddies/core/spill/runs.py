@@ -24,9 +24,10 @@ from eddies.core.graph import Graph, Relation
 from eddies.core.modules.stem import SteM
 from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
-from eddies.core.spill.narrow import NarrowRows, joined, narrow_taken
+from eddies.core.spill.narrow import NarrowRows, joined
 from eddies.core.spill.partitions import partitions_of, slices_by_partition
 from eddies.core.state.columns import Words
+from eddies.core.state.narrow_column import narrow_taken
 from eddies.core.state.rows import Block, RowStore
 
 __all__ = ["Chunk", "FlushedRows", "Group", "index_bytes"]
@@ -182,9 +183,9 @@ class FlushedRows:
         for name, key_filter in self.filters.items():
             key_filter.add(place.column(name).words(None))
 
-    def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_] | None:
-        """For each key word whether a row may have it in column `name`; None: all may."""
-        return self.filters[name].may_contain(words)
+    def passing(self, name: str, words: Words) -> npt.NDArray[np.int32] | None:
+        """The positions of those key words that a row may have in column `name`; None: all may."""
+        return self.filters[name].passing(words)
 
     @property
     def share_found(self) -> float:

@@ -19,10 +19,10 @@ from eddies.core.expr import Expr, columns_of
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature, bits
 from eddies.core.route import Route
-from eddies.core.spill.narrow import NarrowRows, narrow_taken
+from eddies.core.spill.narrow import NarrowRows
 from eddies.core.spill.stamps import StampTable
 from eddies.core.state.columns import Column
-from eddies.core.state.narrow_column import narrow_array
+from eddies.core.state.narrow_column import narrow_array, narrow_taken
 from eddies.core.state.rows import Block, RowStore
 
 __all__ = ["MixedOrigin", "TupleLayout"]

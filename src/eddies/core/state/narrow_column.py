@@ -15,10 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.kernels.gather import gather
+from eddies.core.kernels.narrow import copy_narrow, gather_narrow
 from eddies.core.state.columns import Bytes, Column, FixedColumn, Ids, Words, column_of
 from eddies.core.state.vector import Values, Vector
 
-__all__ = ["NarrowColumn", "alike", "is_integer", "narrow_array", "narrow_column", "picked"]
+__all__ = [
+    "NarrowColumn",
+    "alike",
+    "is_integer",
+    "narrow_array",
+    "narrow_column",
+    "narrow_taken",
+    "picked",
+]
 
 _SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 _RANGES = [(width, np.iinfo(f"i{width}")) for width in (1, 2, 4)]
@@ -103,11 +112,36 @@ def narrow_array(array: pa.Array) -> pa.Array:
         return array
     width = array.type.byte_width
     values: npt.NDArray[np.signedinteger] = np.asarray(array.view(_SIGNED[width]))
+    if width == 8:
+        narrow = np.empty(len(values), dtype=np.int32)
+        fitting = _fitting(narrow, int(copy_narrow(values, narrow)))
+        return array if fitting is None else fitting
     low, high = int(values.min()), int(values.max())
     for fewer, limits in _RANGES:
         if fewer < width and limits.min <= low and high <= limits.max:
             return pa.array(values.astype(f"i{fewer}"))
     return array
+
+
+def narrow_taken(column: Column, ids: Ids) -> pa.Array:
+    """Rows `ids` of a column, as narrow as they are; those of a narrow one, as narrow as it is."""
+    if isinstance(column, NarrowColumn):
+        return column.take_narrow(ids)
+    is_fixed = isinstance(column, FixedColumn) and column.words_are_values
+    if not (is_fixed and is_integer(column.type) and column.valid(None) is None):
+        return narrow_array(column.take(ids))
+    narrow = np.empty(ids.shape[0], dtype=np.int32)
+    bits = int(gather_narrow(column.words(None).view(np.int64), ids, narrow))
+    fitting = _fitting(narrow, bits)
+    return column.take(ids) if fitting is None else fitting
+
+
+def _fitting(narrow: npt.NDArray[np.int32], bits: int) -> pa.Array | None:
+    """Numbers that need so many bits, none of them cut off; None if some are."""
+    for width, limits in _RANGES:
+        if bits <= limits.max:
+            return pa.array(narrow.astype(f"i{width}", copy=False))
+    return None
 
 
 def narrow_column(type_: pa.DataType, array: pa.Array) -> Column:
