@@ -17,6 +17,7 @@ import pytest
 from eddies.core.eddy import Eddy
 from eddies.core.kernels.checksum import checksum
 from eddies.core.options import Options
+from eddies.core.spill import answers
 from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.narrow import narrow_rows
 from eddies.core.state_modes.spilling import SpillingStems
@@ -207,8 +208,12 @@ def test_the_checksum_sees_order_and_length() -> None:
     assert len(seen) == 23 + 21 + 1
 
 
+@pytest.mark.parametrize("worth_a_thread", [0, 1 << 20])
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_nothing_is_answered_from_damaged_rows(damage: str, tmp_path: Path) -> None:
+def test_nothing_is_answered_from_damaged_rows(
+    damage: str, worth_a_thread: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "WORTH_A_THREAD", worth_a_thread)
     eddy = spilled_eddy(tmp_path)
     assert isinstance(eddy.mode, SpillingStems)
     eddy.mode.directory.settle()

@@ -35,7 +35,7 @@ __all__ = ["Chunk", "FlushedRows", "Group", "index_bytes"]
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
 _PIECES_AT_ONCE = 4  # are put in order together before they are written
-_ROWS_AT_ONCE = 1 << 14  # are made of what is read
+_ROWS_AT_ONCE = 1 << 16  # are made of what is read
 _NUMBERS_BYTES = 8  # arrival and run of a row in memory
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 

@@ -76,6 +76,8 @@ _WRITING_SHARE = 16  # ... (of which so much may be on its way to disk), ...
 _FILTER_SHARE = 4  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
 _CLEANUP_SHARE = 0.2  # of the budget that SteMs may keep when cleanup begins
+_FEW = 0.1  # of a relation's rows, which are better on disk if all others are
+_KNOWN_TUPLES = 100_000  # have probed rows in memory: then they are a sample that is large enough
 _SHELF_SHARE = 16
 _LEAST_SHARE = 0.1  # of what a merge in silence reads, the part that must be waiting tuples
 
@@ -139,6 +141,7 @@ class SpillingStems(StateMode):
         self._has_ended = [False] * len(graph.relations)
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
+        self._is_last_to_come = False
         self.n_flushes = 0
         self.n_silent_merges = 0
 
@@ -208,6 +211,11 @@ class SpillingStems(StateMode):
     def at_safe_point(self) -> None:
         if self.needs_safe_point:
             self._flush(self._allowed_bytes, self._flush_bytes)
+        if self._is_last_to_come:
+            self._flush_few(_KNOWN_TUPLES)
+
+    def before_last(self, relation: int) -> None:
+        self._is_last_to_come = True
 
     def resume(self) -> Resumed | None:
         if not (self.is_silent or self.is_settling or all(self._has_ended)):
@@ -293,6 +301,17 @@ class SpillingStems(StateMode):
                     self.n_flushes += 1
         self._give_back()
 
+    def _flush_few(self, least_tuples: int) -> None:
+        """Write what is left in memory of relations that are on disk but for a few rows, if at least
+        so many tuples have probed it. All of them would probe these rows, and nearly all wait for the
+        others all the same; but the first ones show how many matches there are (`waiting_order`).
+        """
+        for number, resident in enumerate(self.residents):
+            is_little = 0 < resident.n_rows < _FEW * resident.n_arrived
+            if is_little and self.order.n_observed(number) >= least_tuples:
+                resident.flush(np.ones(resident.flushed.n_partitions, dtype=np.bool_))
+                self.n_flushes += 1
+
     # Cleanup
 
     def _next_work(self) -> Iterator[Resumed] | None:
@@ -308,6 +327,8 @@ class SpillingStems(StateMode):
         elif not self.is_settling:
             return self._silent_work(waiting)
         self._make_room()
+        if all(self._has_ended):
+            self._flush_few(0)
         return self._answer(self._first(waiting))
 
     def _first(self, waiting: dict[int, int]) -> int:
