@@ -7,8 +7,9 @@ say where each is, how long and with which checksum, are kept in memory, for nob
 eddy ever reads the file. Rows are written in as few bytes as they need (`narrow`).
 
 What cannot be written, and what does not read back as it was written, raises `SpillError`: an answer
-is never made of damaged rows. Since a thread of its own writes (`writer`), the error may come with a
-later call, but at the latest when the rows are read.
+is never made of damaged rows. Since a thread of its own puts rows in order and writes them
+(`writer`), the error may come with a later call, but at the latest when the file is settled, and
+before that nobody knows where its rows are.
 """
 
 from __future__ import annotations
