@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddies.core.kernels.gather import compact, copy_bytes, gather, offsets_of
+from eddies.core.kernels.narrow import copy_narrow, gather_narrow
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.kernels.words import text_words, verify_text
 from eddies.core.state.columns import column_of
@@ -98,3 +99,20 @@ def test_ranges(
         )
         found += list(zip(positions[:written].tolist(), rows[:written].tolist(), strict=True))
     assert found == naive.expand_ranges(starts, stops, sequence, limit)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_numbers_into_fewer_bits(data: st.DataObject) -> None:
+    n = data.draw(st.sampled_from([7, 8, 15, 16, 31, 32, 40, 63]))
+    values = data.draw(st.lists(st.integers(-(2**n), 2**n - 1), max_size=20))
+    array = np.array(values, np.int64)
+    out = np.empty(len(values), np.int32)
+    assert int(copy_narrow(array, out)).bit_length() == naive.n_bits(values)
+    cut_off = [(value + 2**31) % 2**32 - 2**31 for value in values]
+    assert out.tolist() == cut_off
+    ids = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)) if values else []
+    taken = np.empty(len(ids), np.int32)
+    bits = int(gather_narrow(array, np.array(ids, np.int32), taken))
+    assert bits.bit_length() == naive.n_bits([values[i] for i in ids])
+    assert taken.tolist() == naive.gather(cut_off, ids)

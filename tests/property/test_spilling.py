@@ -14,6 +14,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.graph import make_graph
 from eddies.core.options import Options
 from eddies.core.policies import POLICIES
+from eddies.core.spill import answers
 from eddies.core.spill.flush_policies import FLUSH_POLICIES
 from eddies.core.state_modes.spilling import SpillingStems
 from tests.support.bag import assert_same_bag
@@ -112,9 +113,25 @@ def test_two_threads_share_pending_probes(oracle: Oracle, tmp_path: Path) -> Non
         assert_same_bag(pa.Table.from_batches(found, schema=eddy.output.schema), expected, case)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reading_ahead_same_bag(
+    shape: str, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little there is, threads read it."""
+    monkeypatch.setattr(answers, "WORTH_A_THREAD", 0)
+    spilled = Spilled()
+    for seed in range(50_000, 50_005):
+        check(seed, oracle, tmp_path, spilled, shape)
+    assert spilled.n_waited > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(30))
-def test_any_memory_same_bag_3000_times(chunk: int, oracle: Oracle, tmp_path: Path) -> None:
+def test_any_memory_same_bag_3000_times(
+    chunk: int, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other hundred with threads that read ahead."""
+    monkeypatch.setattr(answers, "WORTH_A_THREAD", 0 if chunk % 2 else 1 << 20)
     spilled = Spilled()
     for seed in range(100_000 + 100 * chunk, 100_100 + 100 * chunk):
         check(seed, oracle, tmp_path, spilled)
@@ -122,8 +139,12 @@ def test_any_memory_same_bag_3000_times(chunk: int, oracle: Oracle, tmp_path: Pa
     assert spilled.n_waited > spilled.n_runs / 4
 
 
-def test_waiting_tuples_are_answered_in_silence(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("worth_a_thread", [0, 1 << 20])
+def test_waiting_tuples_are_answered_in_silence(
+    worth_a_thread: int, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sources stall at random; whoever uses the silence gets the same bag, and some of it earlier."""
+    monkeypatch.setattr(answers, "WORTH_A_THREAD", worth_a_thread)
     n_merges = n_early = 0
     for seed in range(40_000, 40_025):
         case, expected = oracle.bounded(make_case(seed))

@@ -39,6 +39,14 @@ def gather(values: Sequence[object], ids: Sequence[int]) -> list[object]:
     return [values[i] for i in ids]
 
 
+def n_bits(values: Sequence[int]) -> int:
+    """The least n such that all values lie between -(2 ** n) and 2 ** n - 1."""
+    n = 0
+    while not all(-(2**n) <= value < 2**n for value in values):
+        n += 1
+    return n
+
+
 def compact(keep: Sequence[bool], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [pair for pair, kept in zip(pairs, keep, strict=True) if kept]
 

@@ -10,13 +10,16 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 from eddies.core.eddy import Eddy
 from eddies.core.kernels.checksum import checksum
 from eddies.core.options import Options
-from eddies.core.spill.files import SpillDirectory
+from eddies.core.spill import answers
+from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
+from eddies.core.spill.narrow import narrow_rows
 from eddies.core.state_modes.spilling import SpillingStems
 from eddies.errors import OptionError, SpillError
 from tests.support.small import batches, make_query
@@ -49,6 +52,24 @@ def drain(eddy: Eddy) -> int:
     return n_rows
 
 
+def write(
+    file: SpillFile,
+    batch: pa.RecordBatch,
+    slices: list[tuple[int, int]] | None = None,
+    order: npt.NDArray[np.int32] | None = None,
+) -> list[Segment]:
+    """Have slices of a batch written. Their segments are there when the file is settled."""
+    segments: list[Segment] = []
+    slices = slices or [(0, batch.num_rows)]
+    file.write(lambda: Ordered(narrow_rows(batch), slices, order), segments.extend, batch.nbytes)
+    return segments
+
+
+def read(file: SpillFile, segment: Segment) -> pa.RecordBatch:
+    (rows,) = file.read([segment], segment.n_rows)
+    return rows.widened(file.schema)
+
+
 def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -56,25 +77,25 @@ def files_below(folder: Path) -> list[Path]:
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    segments = [file.write(ROWS.slice(i, 10)) for i in range(0, 100, 10)]
+    written = [write(file, ROWS.slice(i, 10)) for i in range(0, 100, 10)]
+    file.settle()
     for i in (9, 0, 5):
-        assert file.read(segments[i]).equals(ROWS.slice(10 * i, 10))
+        assert read(file, *written[i]).equals(ROWS.slice(10 * i, 10))
     directory.remove()
     directory.remove()
     assert os.listdir(tmp_path) == []
 
 
-def test_many_batches_are_written_together_and_in_part_while_others_are_read(
-    tmp_path: Path,
-) -> None:
+def test_many_batches_are_written_together(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path), most_bytes=4096)
     file = directory.file("rows", ROWS.schema)
     slices = [(i, 1 + i % 5) for i in range(95)]
     parts = [ROWS.slice(*part) for part in slices]
-    segments = file.write_slices(ROWS, slices)
-    more = file.write(ROWS)
-    assert all(file.read(s).equals(part) for s, part in zip(segments, parts, strict=True))
-    assert file.read(more).equals(ROWS)
+    segments = write(file, ROWS, slices)
+    more = write(file, ROWS)
+    file.settle()
+    assert all(read(file, s).equals(part) for s, part in zip(segments, parts, strict=True))
+    assert read(file, *more).equals(ROWS)
     assert directory.n_written == file.n_bytes == os.path.getsize(file.path)
     directory.remove()
 
@@ -85,51 +106,54 @@ def test_segments_are_read_together_as_far_as_they_were_written_alike(tmp_path: 
     small = pa.record_batch({"x": pa.array(range(40), pa.int64())})
     large = pa.record_batch({"x": pa.array(range(1 << 40, (1 << 40) + 10), pa.int64())})
     order = np.arange(39, -1, -1, dtype=np.int32)
-    segments = file.write_slices(small, [(i, 10) for i in range(0, 40, 10)], order)
-    segments += [file.write(large)]
-    found = list(file.read_together([segments[0], *segments[2:]], 25))
+    segments = write(file, small, [(i, 10) for i in range(0, 40, 10)], order)
+    more = write(file, large)
+    file.settle()
+    rows = file.read([segments[0], *segments[2:], *more], 25)
+    found = [some.widened(file.schema) for some in rows]
     assert [rows.num_rows for rows in found] == [20, 10, 10]
     expected = [*range(39, 29, -1), *range(19, -1, -1), *range(1 << 40, (1 << 40) + 10)]
     assert pa.Table.from_batches(found).column("x").to_pylist() == expected
-    assert list(file.read_together([], 25)) == []
+    assert list(file.read([], 25)) == []
     directory.remove()
 
 
-def test_nothing_is_read_before_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first of many batches that are written together waits for all of them."""
+def test_settled_is_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To write takes its time, and whoever settles waits for it; nobody knows the segments before."""
     may_write = threading.Event()
-    write = os.pwritev
+    pwritev = os.pwritev
 
     def held_up(descriptor: int, buffers: list[memoryview], offset: int) -> int:
         may_write.wait(10)
-        return write(descriptor, buffers, offset)
+        return pwritev(descriptor, buffers, offset)
 
     monkeypatch.setattr(os, "pwritev", held_up)
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    segments = file.write_slices(ROWS, [(0, 10), (10, 10)])
+    segments = write(file, ROWS, [(0, 10), (10, 10)])
     threading.Timer(0.2, may_write.set).start()
-    assert file.read(segments[0]).equals(ROWS.slice(0, 10))
+    assert segments == []
+    file.settle()
+    assert read(file, segments[0]).equals(ROWS.slice(0, 10))
     directory.remove()
 
 
 def test_what_could_not_be_written_is_never_read(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    good = file.write(ROWS)
+    write(file, ROWS)
     file.settle()
     read_only = os.open(file.path, os.O_RDONLY)
     os.dup2(read_only, file._descriptor)  # as if the disk had become read-only
     os.close(read_only)
-    bad = file.write(ROWS)
+    bad = write(file, ROWS)
     with pytest.raises(SpillError, match="cannot write"):
-        file.read(bad)
+        file.settle()
+    assert bad == []
     with pytest.raises(SpillError, match="cannot write"):
-        file.write(ROWS)
+        write(file, ROWS)
     with pytest.raises(SpillError, match="cannot write"):
-        file.read(good)
+        file.settle()
     directory.remove()
     assert os.listdir(tmp_path) == []
 
@@ -144,7 +168,7 @@ def test_two_directories_share_a_disk(tmp_path: Path) -> None:
 
 def test_a_forgotten_directory_is_removed(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
-    directory.file("rows", ROWS.schema).write(ROWS)
+    write(directory.file("rows", ROWS.schema), ROWS)
     assert len(os.listdir(tmp_path)) == 1
     del directory
     gc.collect()
@@ -155,23 +179,23 @@ def test_a_forgotten_directory_is_removed(tmp_path: Path) -> None:
 def test_a_changed_bit_is_found(place: int, tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    segment = file.write(ROWS)
+    segments = write(file, ROWS)
     file.settle()
     content = bytearray(Path(file.path).read_bytes())
     content[place] ^= 1
     Path(file.path).write_bytes(content)
     with pytest.raises(SpillError, match="is damaged"):
-        file.read(segment)
+        read(file, *segments)
 
 
 def test_a_truncated_file_is_found(tmp_path: Path) -> None:
     directory = SpillDirectory(str(tmp_path))
     file = directory.file("rows", ROWS.schema)
-    segment = file.write(ROWS)
+    segments = write(file, ROWS)
     file.settle()
-    os.truncate(file.path, segment.n_bytes - 8)
+    os.truncate(file.path, segments[0].n_bytes - 8)
     with pytest.raises(SpillError, match="is truncated"):
-        file.read(segment)
+        read(file, *segments)
 
 
 def test_the_checksum_sees_order_and_length() -> None:
@@ -184,8 +208,12 @@ def test_the_checksum_sees_order_and_length() -> None:
     assert len(seen) == 23 + 21 + 1
 
 
+@pytest.mark.parametrize("worth_a_thread", [0, 1 << 20])
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_nothing_is_answered_from_damaged_rows(damage: str, tmp_path: Path) -> None:
+def test_nothing_is_answered_from_damaged_rows(
+    damage: str, worth_a_thread: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "WORTH_A_THREAD", worth_a_thread)
     eddy = spilled_eddy(tmp_path)
     assert isinstance(eddy.mode, SpillingStems)
     eddy.mode.directory.settle()

@@ -4,11 +4,12 @@ A `SpillDirectory` is made when the first batch is written, under a name no othe
 many may share a disk. It is removed when the eddy is done, has failed or was closed, and at the
 latest when the process ends. A `SpillFile` is a row of Arrow IPC messages; the *segments* that
 say where each is, how long and with which checksum, are kept in memory, for nobody but this
-eddy ever reads the file. Integers are written as narrow as they are (`narrow`).
+eddy ever reads the file. Rows are written in as few bytes as they need (`narrow`).
 
 What cannot be written, and what does not read back as it was written, raises `SpillError`: an answer
-is never made of damaged rows. Since a thread of its own writes (`writer`), the error may come with a
-later call, but at the latest when the rows are read.
+is never made of damaged rows. Since a thread of its own puts rows in order and writes them
+(`writer`), the error may come with a later call, but at the latest when the file is settled, and
+before that nobody knows where its rows are.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddies.core.kernels.checksum import checksum
-from eddies.core.spill.narrow import Form, narrowed, widened
+from eddies.core.spill.narrow import Form, NarrowRows, joined
 from eddies.core.spill.writer import SpillWriter
 from eddies.errors import SpillError
 
-__all__ = ["Segment", "SpillDirectory", "SpillFile"]
+__all__ = ["Ordered", "Segment", "SpillDirectory", "SpillFile"]
 
 
 _MOST_BUFFERS = 512  # of one call of the system
@@ -57,10 +57,16 @@ class Segment:
         """Where the next one begins."""
         return self.offset + self.n_bytes
 
-    @property
-    def n_memory_bytes(self) -> int:
-        """Memory the rows take when they are read."""
-        return self.n_bytes + self.n_rows * self.form.saved_row_bytes
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Rows to be written: `slices` of `rows` (the first row and the length of each), after they were
+    put in this `order`, if any.
+    """
+
+    rows: NarrowRows
+    slices: Sequence[tuple[int, int]]
+    order: npt.NDArray[np.int32] | None = None
 
 
 class SpillDirectory:
@@ -77,6 +83,7 @@ class SpillDirectory:
         self._files: list[SpillFile] = []
         self.n_written = 0  # bytes, ever
         self.n_read = 0
+        self._counting = threading.Lock()
 
     def file(self, name: str, schema: pa.Schema) -> SpillFile:
         """A new file for batches with `schema`."""
@@ -97,6 +104,12 @@ class SpillDirectory:
             ) from error
         self.path = path
         self._cleaner = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+
+    def count(self, n_written: int = 0, n_read: int = 0) -> None:
+        """So many bytes were written and read. Several threads may call this."""
+        with self._counting:
+            self.n_written += n_written
+            self.n_read += n_read
 
     def settle(self) -> None:
         """Wait until everything is written."""
@@ -121,7 +134,8 @@ class SpillFile:
     def __init__(self, directory: SpillDirectory, path: str, schema: pa.Schema) -> None:
         self._directory = weakref.ref(directory)
         self._writer = directory.writer
-        self._under_way: deque[tuple[int, Future[None]]] = deque()  # where each begins in the file
+        self._under_way: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
         self.path = path
         self.schema = schema
         self._forms: dict[Form, Form] = {}  # those in use; many segments share one
@@ -137,49 +151,60 @@ class SpillFile:
         """Bytes written so far."""
         return self._end
 
-    def write(self, batch: pa.RecordBatch) -> Segment:
-        """Append `batch`, which has at least one row."""
-        return self.write_slices(batch, [(0, batch.num_rows)])[0]
-
-    def write_slices(
+    def write(
         self,
-        batch: pa.RecordBatch,
-        slices: Sequence[tuple[int, int]],
-        order: npt.NDArray[np.int32] | None = None,
-    ) -> list[Segment]:
-        """Append parts of `batch` (put in this `order` before), given by their first row and their
-        length; many at once.
+        make: Callable[[], Ordered],
+        keep: Callable[[list[Segment]], None],
+        n_bytes: int,
+    ) -> None:
+        """Append rows, all of it in the thread that writes: `make` says which, `keep` gets a segment
+        for each slice. Until then `n_bytes` are held on to. `settle` before you look for what was kept.
         """
-        if batch.num_rows == 0:
-            return []
-        form, narrow = narrowed(batch)
-        form = self._forms.setdefault(form, form)
-        if order is not None and narrow.num_columns:
-            narrow = pc.take(narrow, pa.array(order), boundscheck=False)
-        segments: list[Segment] = []
+        self._await(is_all=False)
+
+        def write() -> None:
+            segments: list[Segment] = []
+            for messages, some in self._encoded(make()):
+                self._put(messages, some[0].offset)
+                self._count(some)
+                segments += some
+            keep(segments)
+
+        done = self._writer.submit(write, n_bytes)
+        with self._lock:
+            self._under_way.append(done)
+
+    def _encoded(self, ordered: Ordered) -> Iterator[tuple[list[pa.Buffer], list[Segment]]]:
+        """Messages that are written at once, and where they will be in the file."""
+        rows = ordered.rows if ordered.order is None else ordered.rows.take(ordered.order)
+        form = self._forms.setdefault(rows.form, rows.form)
         messages: list[pa.Buffer] = []
-        start = self._end
-        for first, n_rows in slices:
-            message = narrow.slice(first, n_rows).serialize()
+        n_bytes = 0
+        first_slice = 0
+        for i, (first, n_rows) in enumerate(ordered.slices):
+            message = rows.slice(first, n_rows).written.serialize()
+            messages.append(message)
+            n_bytes += message.size
+            is_much = n_bytes >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS
+            if is_much or i == len(ordered.slices) - 1:
+                yield messages, self._placed(messages, ordered.slices[first_slice : i + 1], form)
+                messages, n_bytes, first_slice = [], 0, i + 1
+
+    def _placed(
+        self, messages: Sequence[pa.Buffer], slices: Sequence[tuple[int, int]], form: Form
+    ) -> list[Segment]:
+        """Give messages the next places in the file."""
+        segments = []
+        for message, (_, n_rows) in zip(messages, slices, strict=True):
             check = int(checksum(np.frombuffer(message, dtype=np.uint64)))
             segments.append(Segment(self._end, message.size, check, n_rows, form))
-            messages.append(message)
             self._end += message.size
-            if self._end - start >= self._writer.most_bytes // 2 or len(messages) == _MOST_BUFFERS:
-                self._submit(messages, start)
-                messages, start = [], self._end
-        if messages:
-            self._submit(messages, start)
         return segments
 
-    def _submit(self, messages: list[pa.Buffer], offset: int) -> None:
-        self._await(0)
-        n_bytes = self._end - offset
-        done = self._writer.submit(partial(self._put, messages, offset), n_bytes)
-        self._under_way.append((offset, done))
+    def _count(self, segments: list[Segment]) -> None:
         directory = self._directory()
         if directory is not None:
-            directory.n_written += n_bytes
+            directory.count(n_written=segments[-1].end - segments[0].offset)
 
     def _put(self, messages: list[pa.Buffer], offset: int) -> None:
         views = deque(memoryview(message) for message in messages)
@@ -201,34 +226,35 @@ class SpillFile:
 
     def settle(self) -> None:
         """Wait until everything is written."""
-        self._await(self._end)
+        self._await(is_all=True)
 
-    def _await(self, offset: int) -> None:
-        """Wait until everything before `offset` is written; raise what went wrong so far."""
-        while self._under_way and (self._under_way[0][0] < offset or self._under_way[0][1].done()):
-            self._under_way[0][1].result()
-            self._under_way.popleft()
+    def _await(self, is_all: bool) -> None:
+        """Raise what went wrong so far; and wait for the rest if `is_all`."""
+        while True:
+            with self._lock:
+                while self._under_way and self._under_way[0].done():
+                    self._under_way[0].result()
+                    self._under_way.popleft()
+                if not (is_all and self._under_way):
+                    return
+                first = self._under_way[0]
+            wait([first])
 
-    def read(self, segment: Segment) -> pa.RecordBatch:
-        """A batch as it was written; `SpillError` if the file does not hold that any more."""
-        return next(self.read_together([segment], segment.n_rows))
-
-    def read_together(
-        self, segments: Sequence[Segment], batch_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `segments`, put together to batches of about `batch_rows`."""
-        gathered: list[pa.RecordBatch] = []
-        form, n_rows = None, 0
-        for segment, rows in self._read_in_order(segments):
-            if n_rows and (form is not segment.form or n_rows + segment.n_rows > batch_rows):
-                assert form is not None
-                yield widened(_whole(gathered), form, self.schema, n_rows)
+    def read(self, segments: Sequence[Segment], batch_rows: int) -> Iterator[NarrowRows]:
+        """The rows of `segments`, those written alike put together to batches of about `batch_rows`;
+        `SpillError` if the file does not hold them any more.
+        """
+        gathered: list[NarrowRows] = []
+        n_rows = 0
+        for segment, written in self._read_in_order(segments):
+            is_alike = n_rows and gathered[0].form is segment.form
+            if n_rows and not (is_alike and n_rows + segment.n_rows <= batch_rows):
+                yield joined(gathered, self.schema)
                 gathered, n_rows = [], 0
-            form = segment.form
-            gathered.append(rows)
+            gathered.append(NarrowRows(segment.form, written, segment.n_rows))
             n_rows += segment.n_rows
-        if form is not None:
-            yield widened(_whole(gathered), form, self.schema, n_rows)
+        if gathered:
+            yield joined(gathered, self.schema)
 
     def _read_in_order(
         self, segments: Sequence[Segment]
@@ -243,7 +269,6 @@ class SpillFile:
                 yield segment, pa.ipc.read_record_batch(part, segment.form.schema)
 
     def _read_bytes(self, offset: int, n_bytes: int) -> pa.Buffer:
-        self._await(offset + n_bytes)
         try:
             content = _read_at(self._descriptor, n_bytes, offset)
         except OSError as error:
@@ -257,7 +282,7 @@ class SpillFile:
             )
         directory = self._directory()
         if directory is not None:
-            directory.n_read += n_bytes
+            directory.count(n_read=n_bytes)
         return content
 
     def _check(self, content: pa.Buffer, segment: Segment) -> None:
@@ -269,10 +294,12 @@ class SpillFile:
 
     def close(self) -> None:
         """Close and delete the file. May be called again."""
-        for _, done in self._under_way:
+        with self._lock:
+            under_way = list(self._under_way)
+            self._under_way.clear()
+        for done in under_way:
             done.cancel()
-        wait([done for _, done in self._under_way])
-        self._under_way.clear()
+        wait(under_way)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -290,10 +317,6 @@ def _neighbours(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
             first = i
     if segments:
         yield first, len(segments) - 1
-
-
-def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _read_at(descriptor: int, n_bytes: int, offset: int) -> pa.Buffer:

@@ -37,7 +37,7 @@ _TRIM = _of_c_library("malloc_trim")
 _SET = _of_c_library("mallopt")
 _TRIM_THRESHOLD, _MAP_THRESHOLD = -1, -3  # how `mallopt` calls them
 _MAPPED_BYTES = 4 << 20
-_URGENT = 1.2  # times the budget that the process may hold before it gives back in passing
+_URGENT = 1.2  # times the budget that the process may hold before it gives back
 _KEPT_BYTES = 32 << 20  # free at the end of the heap: what batches use again and again
 
 
@@ -64,15 +64,13 @@ class GiveBack:
     def __call__(self) -> None:
         """Much has been freed."""
         SHELF.trim(self._shelf_bytes)
-        self._give_back(1.0)
+        self.if_urgent()
 
     def if_urgent(self) -> None:
         """A little has been freed, and will be again and again."""
-        self._give_back(_URGENT)
-
-    def _give_back(self, most: float) -> None:
         held = _resident_bytes()
-        if held is None or self._before is None or held > self._before + most * self._budget_bytes:
+        most = _URGENT * self._budget_bytes
+        if held is None or self._before is None or held > self._before + most:
             pa.default_memory_pool().release_unused()
             if _TRIM is not None:
                 _TRIM(0)

@@ -116,12 +116,16 @@ class KeyFilter:
             n_words = self._layers[-1].shape[0]
             self._room = n_words * (_MOST_KEYS_PER_WORD - _KEYS_PER_WORD)
             return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Forget all keys: from now on every key may be there."""
         self._shared.take(-self.n_bytes)
         self._layers.clear()
         self._is_given_up = True
 
-    def may_contain(self, words: Words) -> npt.NDArray[np.bool_] | None:
-        """For each word whether a row may have it; None if nothing is known or most are found.
+    def passing(self, words: Words) -> npt.NDArray[np.int32] | None:
+        """The positions of those words that a row may have; None if nothing is known or most are found.
 
         Where most words pass, asking costs more than it saves; it is then tried once in a while.
         """
@@ -129,16 +133,20 @@ class KeyFilter:
         self._n_asked += 1
         if self._is_given_up or (self._passes_most and self._n_asked % _TRY_AGAIN):
             return None
-        found = np.zeros(n, dtype=np.bool_)
         positions = np.empty(n + 1, dtype=np.int32)
         passed = np.empty(n + 1, dtype=np.uint64)
-        for layer in self._layers:
-            n_passed = may_contain(words, layer, positions, passed)
-            found[positions[:n_passed]] = True
-        n_found = int(np.count_nonzero(found))
-        self._passes_most = n_found > _MOST * n
+        if len(self._layers) == 1:
+            n_found = may_contain(words, self._layers[0], positions, passed)
+            found = positions[:n_found]
+        else:
+            is_found = np.zeros(n, dtype=np.bool_)
+            for layer in self._layers:
+                n_found = may_contain(words, layer, positions, passed)
+                is_found[positions[:n_found]] = True
+            found = np.flatnonzero(is_found).astype(np.int32)
+        self._passes_most = found.shape[0] > _MOST * n
         self._n_words_asked += n
-        self._n_words_found += n_found
+        self._n_words_found += found.shape[0]
         return found
 
     @property

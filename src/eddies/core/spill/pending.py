@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.lineage import Signature
-from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
+from eddies.core.spill.narrow import NarrowRows, joined
 from eddies.core.spill.partitions import Partitions, slices_by_partition
 from eddies.core.spill.tuples import TupleLayout
 
@@ -39,44 +39,66 @@ class _Group:
     def __init__(self, layout: TupleLayout, n_partitions: int) -> None:
         self.layout = layout
         self.n_partitions = n_partitions
-        self.gathered: list[tuple[pa.RecordBatch, Partitions | None]] = []
+        self.gathered: list[tuple[NarrowRows, Partitions | None]] = []
         self.n_gathered_bytes = 0
         self.n_rows = 0
         self.n_bytes = 0
         self.file: SpillFile | None = None
         self.written: list[list[Segment]] = [[] for _ in range(n_partitions)]
 
-    def add(self, rows: pa.RecordBatch, partitions: Partitions | None) -> None:
+    def add(self, rows: NarrowRows, partitions: Partitions | None) -> None:
         self.gathered.append((rows, partitions))
-        n_bytes = rows.get_total_buffer_size()
+        n_bytes = rows.n_bytes
         self.n_gathered_bytes += n_bytes
         self.n_bytes += n_bytes
-        self.n_rows += rows.num_rows
+        self.n_rows += rows.n_rows
 
-    def gather(self) -> _Gathered | None:
-        """What has gathered, in one piece; it is forgotten."""
-        batches = [rows for rows, _ in self.gathered]
-        masks = [partitions for _, partitions in self.gathered if partitions is not None]
+    def gather(self) -> _Gathered:
+        """What has gathered; it is forgotten."""
+        gathered = _Gathered(self.gathered, self.layout.schema, self.n_partitions)
         self.gathered, self.n_gathered_bytes = [], 0
-        if not batches:
-            return None
-        whole = _whole(batches)
-        if not masks:
-            return _Gathered(whole, None, [0], [(0, whole.num_rows)])
-        order, starts = slices_by_partition(np.concatenate(masks), self.n_partitions)
-        full = np.flatnonzero(np.diff(starts)).tolist()
-        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
-        return _Gathered(whole, order, full, slices)
+        return gathered
+
+    def write_out(self, directory: SpillDirectory) -> None:
+        """Have what has gathered written."""
+        if self.file is None:
+            self.file = directory.file("pending", self.layout.schema)
+        n_bytes = self.n_gathered_bytes
+        gathered = self.gather()
+
+        def keep(segments: list[Segment]) -> None:
+            for partition, segment in zip(gathered.partitions, segments, strict=True):
+                self.written[partition].append(segment)
+
+        self.file.write(gathered.ordered, keep, n_bytes)
 
 
-@dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Tuples that, put in `order`, lie partition by partition: `slices` of `partitions`."""
+    """Tuples on their way to disk, or to be answered. `partitions` is known once they are `ordered`."""
 
-    rows: pa.RecordBatch
-    order: npt.NDArray[np.int32] | None
-    partitions: list[int]
-    slices: list[tuple[int, int]]
+    def __init__(
+        self,
+        gathered: list[tuple[NarrowRows, Partitions | None]],
+        schema: pa.Schema,
+        n_partitions: int,
+    ) -> None:
+        self._gathered = gathered
+        self._schema = schema
+        self._n_partitions = n_partitions
+        self.partitions: list[int] = []
+
+    def ordered(self) -> Ordered:
+        """The tuples in one piece, partition by partition. To be called once: it lets them go."""
+        rows = joined([rows for rows, _ in self._gathered], self._schema)
+        masks = [partitions for _, partitions in self._gathered if partitions is not None]
+        self._gathered = []
+        if not masks:
+            self.partitions = [0]
+            return Ordered(rows, [(0, rows.n_rows)])
+        order, starts = slices_by_partition(np.concatenate(masks), self._n_partitions)
+        self.partitions = np.flatnonzero(np.diff(starts)).tolist()
+        slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in self.partitions]
+        return Ordered(rows, slices, order)
 
 
 @dataclass(slots=True)
@@ -86,26 +108,22 @@ class Taken:
     place: Place
     layout: TupleLayout
     n_rows: int
-    _in_memory: list[pa.RecordBatch]
+    _in_memory: list[NarrowRows]
     _file: SpillFile | None
     _segments: list[Segment]
 
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch_rows: int) -> Iterator[NarrowRows]:
         """The tuples, in batches of at most `batch_rows`."""
         for rows in self._pieces(batch_rows):
-            for start in range(0, rows.num_rows, batch_rows):
+            for start in range(0, rows.n_rows, batch_rows):
                 yield rows.slice(start, batch_rows)
 
-    def _pieces(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, batch_rows: int) -> Iterator[NarrowRows]:
         if self._segments:
             assert self._file is not None
-            yield from self._file.read_together(self._segments, batch_rows)
+            yield from self._file.read(self._segments, batch_rows)
         if self._in_memory:
-            yield _whole(self._in_memory)
-
-
-def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+            yield joined(self._in_memory, self.layout.schema)
 
 
 class Pending:
@@ -137,7 +155,7 @@ class Pending:
         self,
         place: Place,
         layout: TupleLayout,
-        rows: pa.RecordBatch,
+        rows: NarrowRows,
         partitions: Partitions | None,
         n_partitions: int,
     ) -> None:
@@ -147,8 +165,8 @@ class Pending:
             if group is None:
                 group = self._groups[place] = _Group(layout, n_partitions)
             group.add(rows, partitions)
-            self.n_rows += rows.num_rows
-            self.n_ever += rows.num_rows
+            self.n_rows += rows.n_rows
+            self.n_ever += rows.n_rows
             if self.n_bytes > self._most_bytes:
                 self._write_out(self._most_bytes // 2)
 
@@ -160,14 +178,8 @@ class Pending:
             if held <= most_bytes:
                 break
             held -= group.n_gathered_bytes
-            if group.file is None:
-                group.file = self._directory.file("pending", group.layout.schema)
-            gathered = group.gather()
-            if gathered is None:
-                continue
-            segments = group.file.write_slices(gathered.rows, gathered.slices, gathered.order)
-            for partition, segment in zip(gathered.partitions, segments, strict=True):
-                group.written[partition].append(segment)
+            if group.gathered:
+                group.write_out(self._directory)
         self._has_written()
 
     def take(self, place: Place) -> Waiting:
@@ -186,27 +198,25 @@ class Waiting:
         self.layout = group.layout
         self.n_rows = group.n_rows
         self._group = group
-        self._in_memory: dict[int, pa.RecordBatch] = {}
-        gathered = group.gather()
-        if gathered is not None:
-            rows = gathered.rows
-            if gathered.order is not None:
-                rows = rows.take(pa.array(gathered.order))
-            for partition, (first, n) in zip(gathered.partitions, gathered.slices, strict=True):
+        self._in_memory: dict[int, NarrowRows] = {}
+        if group.gathered:
+            gathered = group.gather()
+            ordered = gathered.ordered()
+            rows = ordered.rows
+            if ordered.order is not None:
+                rows = rows.take(ordered.order)
+            for partition, (first, n) in zip(gathered.partitions, ordered.slices, strict=True):
                 self._in_memory[partition] = rows.slice(first, n)
+        if group.file is not None:
+            group.file.settle()
 
     def of(self, partitions: Sequence[int]) -> Taken:
-        """The tuples of some partitions."""
-        in_memory = [self._in_memory[p] for p in partitions if p in self._in_memory]
+        """The tuples of some partitions, which are forgotten here: they must be answered now."""
+        in_memory = [self._in_memory.pop(p) for p in partitions if p in self._in_memory]
         segments = [segment for p in partitions for segment in self._group.written[p]]
         segments.sort(key=lambda segment: segment.offset)  # neighbours are read at once
-        n_rows = sum(rows.num_rows for rows in in_memory) + sum(s.n_rows for s in segments)
+        n_rows = sum(rows.n_rows for rows in in_memory) + sum(s.n_rows for s in segments)
         return Taken(self.place, self.layout, n_rows, in_memory, self._group.file, segments)
-
-    def forget(self, partitions: Sequence[int]) -> None:
-        """These partitions have been answered."""
-        for partition in partitions:
-            self._in_memory.pop(partition, None)
 
     def close(self) -> None:
         """Everything has been answered: delete the file."""

@@ -25,6 +25,7 @@ from eddies.core.spill.runs import Chunk, FlushedRows
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import SAMPLED_TUPLES, ProbeCounts
 from eddies.core.spill.tuples import MixedOrigin, TupleLayout
+from eddies.core.state.columns import Column
 from eddies.core.state.keys import key_words
 from eddies.core.state.scratch import Scratch
 
@@ -116,52 +117,66 @@ class ResidentProbe(Probe):
     def _suspend(self, batch: RoutedBatch) -> None:
         """Let those tuples wait that a row on disk may match."""
         flushed = self._resident.flushed
-        chosen: Ids = np.arange(batch.n_rows, dtype=np.int32)
+        chosen = self._hopeful(batch)
         partitions: Partitions | None = None
         if self._parts:
             chosen, partitions = self._candidates(batch, chosen)
-        chosen, partitions = self._hopeful(batch, chosen, partitions)
+        if chosen is None:
+            chosen = np.arange(batch.n_rows, dtype=np.int32)
         if chosen.shape[0] == 0:
             return
         rows = self._layout.encode(batch, chosen, self._table, flushed.n_runs)
         self._pending.add(self._place, self._layout, rows, partitions, flushed.n_partitions)
 
-    def _hopeful(
-        self, batch: RoutedBatch, chosen: Ids, partitions: Partitions | None
-    ) -> tuple[Ids, Partitions | None]:
-        """Those tuples for which every other source they lack may have a row, too."""
-        for flushed, part in self._others:
-            ids = batch.ids[part.source]
-            local = chosen if ids is None else ids[chosen]
-            words = batch.origin.places[part.source].column(part.probe).words(local)
-            passing = flushed.may_match(part.column, words)
-            if passing is not None and not passing.all():
-                chosen = chosen[passing]
-                partitions = None if partitions is None else partitions[passing]
-        return chosen, partitions
+    def _hopeful(self, batch: RoutedBatch) -> Ids | None:
+        """Those tuples for which every other source they lack may have a row (None: all). The filter
+        that stops most is asked first.
+        """
+        chosen: Ids | None = None
+        for flushed, part in sorted(self._others, key=lambda other: other[0].share_found):
+            column, local = _keys_of(batch, part, chosen)
+            passing = flushed.passing(part.column, column.words(local))
+            if passing is not None:
+                chosen = passing if chosen is None else chosen[passing]
+        return chosen
 
-    def _candidates(self, batch: RoutedBatch, chosen: Ids) -> tuple[Ids, Partitions]:
-        """The tuples whose keys may be on disk, and their partitions by the place's column."""
+    def _candidates(self, batch: RoutedBatch, chosen: Ids | None) -> tuple[Ids | None, Partitions]:
+        """Of the `chosen` tuples (None: all) those whose keys may be on disk, and their partitions by
+        the place's column.
+        """
         flushed = self._resident.flushed
         partitions: Partitions | None = None
         for part in sorted(self._parts, key=lambda part: part.column != self._place.column):
-            ids = batch.ids[part.source]
-            local = chosen if ids is None else ids[chosen]
-            column = batch.origin.places[part.source].column(part.probe)
-            words, valid = key_words([(column, local)])
-            passing = flushed.may_match(part.column, words)
-            if valid is not None and not valid.all():
-                is_valid = valid != 0
-                passing = is_valid if passing is None else passing & is_valid
+            words, valid = key_words([_keys_of(batch, part, chosen)])
             if partitions is None:
                 partitions = partitions_of(words, flushed.n_partitions)
-                if part.column == flushed.home and not flushed.is_on_disk.all():
-                    on_disk = flushed.is_on_disk[partitions]
-                    passing = on_disk if passing is None else passing & on_disk
-            if passing is not None and not passing.all():
-                chosen, partitions = chosen[passing], partitions[passing]
+            passing = flushed.passing(part.column, words)
+            if valid is not None and not valid.all():
+                passing = _both(passing, valid != 0)
+            if part.column == flushed.home and not flushed.is_on_disk.all():
+                passing = _both(passing, flushed.is_on_disk[partitions])
+            if passing is not None and passing.shape[0] < words.shape[0]:
+                chosen = passing if chosen is None else chosen[passing]
+                partitions = partitions[passing]
         assert partitions is not None
         return chosen, partitions
+
+
+def _keys_of(batch: RoutedBatch, part: KeyPart, chosen: Ids | None) -> tuple[Column, Ids | None]:
+    """The column of `batch` that is compared with `part`, and the rows of it that `chosen` tuples have
+    (None: all in order).
+    """
+    ids = batch.ids[part.source]
+    if chosen is not None:
+        ids = chosen if ids is None else ids[chosen]
+    return batch.origin.places[part.source].column(part.probe), ids
+
+
+def _both(passing: Ids | None, mask: npt.NDArray[np.bool_]) -> Ids:
+    """Those of `passing` (None: all) that a mask over all lets through, too."""
+    if passing is None:
+        return np.flatnonzero(mask).astype(np.int32)
+    return passing[mask[passing]]
 
 
 def _other_keys(
@@ -182,8 +197,8 @@ def _limits(
     origin = batch.origin
     assert isinstance(origin, MixedOrigin)
     ids = batch.ids[origin.driver]
-    assert ids is not None
-    return table.limits_of(origin.stamps[ids[positions]], target)
+    drivers = positions if ids is None else ids[positions]
+    return table.limits_of(origin.stamps[drivers], target)
 
 
 class ChunkProbe(Probe):
@@ -195,15 +210,16 @@ class ChunkProbe(Probe):
         super().__init__(graph, chunk.stem, target, signature, _NOWHERE)
         self._chunk = chunk
         self._table = table
-        self._seen_runs: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._seen_runs: npt.NDArray[np.int32] | int = 0
         self._sees_all_runs = False
 
     def answer(
-        self, batch: RoutedBatch, runs: npt.NDArray[np.int32], scratch: Scratch
+        self, batch: RoutedBatch, runs: npt.NDArray[np.int32] | int, scratch: Scratch
     ) -> Iterator[RoutedBatch]:
-        """What the tuples of `batch` find; `runs` says for each how many runs it may see."""
+        """What the tuples of `batch` find; `runs` says how many runs they, or each, may see."""
         self._seen_runs = runs
-        self._sees_all_runs = int(runs.min()) > self._chunk.last_run
+        fewest = runs if isinstance(runs, int) else int(runs.min())
+        self._sees_all_runs = fewest > self._chunk.last_run
         places = list(batch.origin.places)
         places[self._target] = self._chunk.stem.store
         batch.origin.places = places
@@ -220,7 +236,8 @@ class ChunkProbe(Probe):
     def _checked(self, batch: RoutedBatch, positions: Ids, rows: Ids) -> RoutedBatch | None:
         chunk, origin = self._chunk, batch.origin
         if not self._sees_all_runs:
-            seen = chunk.runs[rows] < self._seen_runs[positions]
+            runs = self._seen_runs
+            seen = chunk.runs[rows] < (runs if isinstance(runs, int) else runs[positions])
             positions, rows = positions[seen], rows[seen]
         if isinstance(origin, MixedOrigin):
             limits = _limits(batch, positions, self._table, self._target)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddies.core.modules.stem import SteM
+from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
 from eddies.core.spill.runs import FlushedRows, index_bytes
 from eddies.core.state.rows import Block
 
@@ -29,12 +30,13 @@ class Resident:
         self.n_arrived = 0
         self.generation = 0
         self.has_filters = False
+        self._partitions: Partitions | None = None  # of all rows, if they are known
         self._kept: Rows = _NONE  # arrival numbers of the rows that stayed at the last flush;
         self._first_since = 0  # rows since then arrived one after the other, from this number on
 
     def build(self, block: Block) -> None:
-        """Store the rows of `block` under the next arrival numbers."""
-        self.stem.build(block)
+        """Store the rows of `block` under the next arrival numbers, in as few bytes as they need."""
+        self.stem.build(block.narrowed(self.flushed.relation.stored))
         self.n_arrived += block.n_rows
         if self.has_filters:
             self.flushed.add_keys(block)
@@ -77,14 +79,13 @@ class Resident:
 
     def flush(self, is_flushed: npt.NDArray[np.bool_]) -> None:
         """Write the rows of these partitions to disk and drop them. At a safe point only."""
-        arrivals = self.all_arrivals()
-        partitions = self.flushed.partitions(self.stem.store, arrivals)
-        gone = is_flushed[partitions]
-        rows = np.flatnonzero(gone).astype(np.int32)
-        if rows.shape[0] == 0:
+        partitions = self.partitions()
+        order, starts = slices_by_partition(partitions, self.flushed.n_partitions)
+        if not (np.diff(starts) * is_flushed).any():
             return
-        self.flushed.flush(self.stem.store, arrivals, rows)
-        self._keep_only(np.flatnonzero(~gone).astype(np.int32), arrivals)
+        arrivals = self.all_arrivals()
+        self.flushed.flush(self.stem.store, arrivals, order, starts, is_flushed)
+        self._keep_only(np.flatnonzero(~is_flushed[partitions]).astype(np.int32), arrivals)
 
     def drop(self) -> None:
         """Nobody will ask for the rows in memory again."""
@@ -95,12 +96,24 @@ class Resident:
         self.stem.keep_only(rows)
         self._kept = arrivals[rows]
         self._first_since = self.n_arrived
+        self._partitions = None
         self.generation += 1
+
+    def partitions(self) -> Partitions:
+        """The partition of every row in memory."""
+        known = self._partitions
+        if known is None or known.shape[0] != self.n_rows:
+            home = self.flushed.home
+            if home is None:
+                words = self.all_arrivals().astype(np.uint64)
+            else:
+                words = self.stem.store.column(home).words(None)
+            known = self._partitions = partitions_of(words, self.flushed.n_partitions)
+        return known
 
     def rows_by_partition(self) -> npt.NDArray[np.int64]:
         """How many rows of each partition are in memory."""
-        partitions = self.flushed.partitions(self.stem.store, self.all_arrivals())
-        return np.bincount(partitions, minlength=self.flushed.n_partitions)
+        return np.bincount(self.partitions(), minlength=self.flushed.n_partitions)
 
     @property
     def n_bytes_ahead(self) -> int:

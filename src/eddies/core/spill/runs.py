@@ -12,8 +12,9 @@ match it (see `state_modes.spilling`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +22,21 @@ import pyarrow as pa
 
 from eddies.core.graph import Graph, Relation
 from eddies.core.modules.stem import SteM
-from eddies.core.spill.files import Segment, SpillDirectory, SpillFile
+from eddies.core.spill.files import Ordered, Segment, SpillDirectory, SpillFile
 from eddies.core.spill.key_filter import FilterRoom, KeyFilter
-from eddies.core.spill.partitions import Partitions, partitions_of, slices_by_partition
-from eddies.core.state.columns import Words, column_of
+from eddies.core.spill.narrow import NarrowRows, joined
+from eddies.core.spill.partitions import partitions_of, slices_by_partition
+from eddies.core.state.columns import Words
+from eddies.core.state.narrow_column import narrow_taken
 from eddies.core.state.rows import Block, RowStore
 
-__all__ = ["Chunk", "FlushedRows", "index_bytes"]
+__all__ = ["Chunk", "FlushedRows", "Group", "index_bytes"]
 
 Arrivals = npt.NDArray[np.int32]
 _PIECE_BYTES = 200  # what is known in memory of a piece on disk
 _PIECES_AT_ONCE = 4  # are put in order together before they are written
-_ROWS_AT_ONCE = 1 << 14  # are made of what is read
+_ROWS_AT_ONCE = 1 << 16  # are made of what is read
+_NUMBERS_BYTES = 8  # arrival and run of a row in memory
 _INDEX_BYTES_PER_ROW = 52  # tables are between a quarter and half full
 
 
@@ -52,7 +56,8 @@ class _Piece:
     @property
     def n_bytes(self) -> int:
         """Memory the rows will take when loaded, with an index."""
-        return self.segment.n_memory_bytes + index_bytes(self.segment.n_rows)
+        n_rows = self.segment.n_rows
+        return self.segment.n_bytes + _NUMBERS_BYTES * n_rows + index_bytes(n_rows)
 
 
 class Chunk:
@@ -61,21 +66,45 @@ class Chunk:
     def __init__(self, relation: Relation, n_rows: int) -> None:
         self.stem = SteM(relation, n_rows)
         self._names = relation.stored.names
+        self._types = relation.stored.types
         self.arrivals: Arrivals = np.empty(n_rows, dtype=np.int32)
         self.runs: Arrivals = np.empty(n_rows, dtype=np.int32)
         self.last_arrival = -1
         self.last_run = -1
 
-    def add(self, rows: pa.RecordBatch, run: int) -> None:
+    def add(self, rows: NarrowRows, run: int) -> None:
         """Take rows in, as they were written."""
         first = self.stem.store.n_rows
-        last = first + rows.num_rows
-        self.arrivals[first:last] = np.asarray(rows.column(rows.num_columns - 1))
+        last = first + rows.n_rows
+        self.arrivals[first:last] = rows.numbers(len(self._names))
         self.runs[first:last] = run
         self.last_arrival = max(self.last_arrival, int(self.arrivals[first:last].max(initial=-1)))
         self.last_run = max(self.last_run, run)
-        arrays = {name: rows.column(i) for i, name in enumerate(self._names)}
-        self.stem.build(Block.from_arrow(arrays, rows.num_rows))
+        columns = dict(zip(self._names, rows.columns(self._types), strict=True))
+        self.stem.build(Block(columns, rows.n_rows))
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the rows and their index."""
+        return self.stem.n_bytes + self.arrivals.nbytes + self.runs.nbytes
+
+    def release(self) -> None:
+        """Nobody will ask for the rows again."""
+        self.stem.release()
+
+
+class Group:
+    """Pieces on disk that are loaded together: all that there are of some partitions."""
+
+    def __init__(self, partitions: Sequence[int], pieces: Sequence[_Piece]) -> None:
+        self.partitions = partitions
+        self.pieces = pieces
+        self.n_bytes = sum(piece.n_bytes for piece in pieces)
+
+    def with_(self, other: Group) -> Group:
+        """Both together."""
+        partitions = [*self.partitions, *other.partitions]
+        return Group(partitions, [*self.pieces, *other.pieces])
 
 
 class FlushedRows:
@@ -113,55 +142,50 @@ class FlushedRows:
         """Memory held for what is on disk."""
         return sum(f.n_bytes for f in self.filters.values()) + _PIECE_BYTES * self._n_pieces
 
-    def partitions(self, store: RowStore, arrivals: Arrivals | None) -> Partitions:
-        """The partition of every row of `store`."""
-        if self.home is not None:
-            return partitions_of(store.column(self.home).words(None), self.n_partitions)
-        numbers = np.arange(store.n_rows, dtype=np.int32) if arrivals is None else arrivals
-        return partitions_of(numbers.astype(np.uint64), self.n_partitions)
-
-    def flush(self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals) -> None:
-        """Write these rows of `store` as one run. They are still in the store afterwards."""
+    def flush(
+        self,
+        store: RowStore,
+        arrivals: Arrivals,
+        order: Arrivals,
+        starts: npt.NDArray[np.int64],
+        is_flushed: npt.NDArray[np.bool_],
+    ) -> None:
+        """Write the rows of some partitions of `store` as one run. `order` has all rows of the store by
+        partition, each of which begins at one of `starts`. They are still in the store afterwards.
+        """
         if self._file is None:
             self._file = self._directory.file(f"rows-{self.relation.name[:40]}", self._schema)
-        partitions = self.partitions(store, arrivals)[rows]
-        order, starts = slices_by_partition(partitions, self.n_partitions)
         piece_rows = max(64, self._piece_bytes * store.n_rows // max(1, store.n_bytes))
-        chosen = rows[order]
-        for group in _put_together(starts, _PIECES_AT_ONCE * piece_rows):
+        for group in _put_together(starts, is_flushed, _PIECES_AT_ONCE * piece_rows):
             first, last = int(starts[group[0]]), int(starts[group[-1] + 1])
-            ordered = self._encoded(store, arrivals, chosen[first:last])
+            rows = order[first:last]
+            ordered = self._encoded(store, arrivals[rows], rows)
             owners, slices = [], []
             for partition in group:
                 stop = int(starts[partition + 1]) - first
                 for start in range(int(starts[partition]) - first, stop, piece_rows):
                     owners.append(partition)
                     slices.append((start, min(piece_rows, stop - start)))
-            segments = self._file.write_slices(ordered, slices)
-            for partition, segment in zip(owners, segments, strict=True):
-                self._pieces[partition].append(_Piece(self.n_runs, self._file, segment))
-        self.is_on_disk |= np.diff(starts) > 0
-        first_arrival = rows[0] if arrivals is None else arrivals[rows[0]]
-        self.first_arrival = min(self.first_arrival, int(first_arrival))
-        self.n_rows += rows.shape[0]
+            self._n_pieces += len(owners)
+            keep = _keeper(self._pieces, owners, self.n_runs, self._file)
+            self._file.write(partial(Ordered, ordered, slices), keep, ordered.n_bytes)
+            self.first_arrival = min(self.first_arrival, int(arrivals[rows.min()]))
+            self.n_rows += rows.shape[0]
+        self.is_on_disk |= is_flushed & (np.diff(starts) > 0)
         self.n_runs += 1
-        self._n_pieces = sum(len(pieces) for pieces in self._pieces)
 
-    def _encoded(
-        self, store: RowStore, arrivals: Arrivals | None, rows: Arrivals
-    ) -> pa.RecordBatch:
-        arrays = [store.column(name).take(rows) for name in self.relation.stored.names]
-        arrays.append(pa.array(rows if arrivals is None else arrivals[rows]))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    def _encoded(self, store: RowStore, arrivals: Arrivals, rows: Arrivals) -> NarrowRows:
+        values = [narrow_taken(store.column(name), rows) for name in self.relation.stored.names]
+        return NarrowRows.of([*values, pa.array(arrivals)], rows.shape[0])
 
     def add_keys(self, place: RowStore | Block) -> None:
         """These rows have arrived: enter their keys into the filters."""
         for name, key_filter in self.filters.items():
             key_filter.add(place.column(name).words(None))
 
-    def may_match(self, name: str, words: Words) -> npt.NDArray[np.bool_] | None:
-        """For each key word whether a row may have it in column `name`; None: all may."""
-        return self.filters[name].may_contain(words)
+    def passing(self, name: str, words: Words) -> npt.NDArray[np.int32] | None:
+        """The positions of those key words that a row may have in column `name`; None: all may."""
+        return self.filters[name].passing(words)
 
     @property
     def share_found(self) -> float:
@@ -170,55 +194,46 @@ class FlushedRows:
 
     # Back again
 
-    def fits(self, room_bytes: int) -> bool:
-        """Whether all flushed rows can be loaded at once."""
-        return sum(piece.n_bytes for pieces in self._pieces for piece in pieces) <= room_bytes
-
-    def groups(self, column: str | None, room_bytes: int) -> list[list[int]]:
-        """Partitions by `column`, put together as far as they can be loaded at once."""
-        if column is None or self.fits(room_bytes):
-            return [list(range(self.n_partitions))]
-        groups: list[list[int]] = [[]]
-        used = 0
+    def groups(self, column: str | None, room_bytes: int) -> list[Group]:
+        """Everything that is on disk now, by partitions of `column`, which are put together as far as
+        they can be loaded at once.
+        """
+        if self._file is not None:
+            self._file.settle()
+        everything = Group(range(self.n_partitions), _joined(self._pieces))
+        if column is None or everything.n_bytes <= room_bytes:
+            return [everything]
+        groups: list[Group] = []
         for partition, pieces in enumerate(self._clustered(column)):
-            n_bytes = sum(piece.n_bytes for piece in pieces)
-            if groups[-1] and used + n_bytes > room_bytes:
-                groups.append([])
-                used = 0
-            groups[-1].append(partition)
-            used += n_bytes
+            group = Group([partition], pieces)
+            if groups and groups[-1].n_bytes + group.n_bytes <= room_bytes:
+                group = groups.pop().with_(group)
+            groups.append(group)
         return groups
 
-    def chunks(
-        self, column: str | None, partitions: Sequence[int], room_bytes: int
-    ) -> Iterator[Chunk]:
-        """The rows of these partitions by `column` (or of all, if None), in chunks that fit.
-
-        A chunk is valid until the next one is asked for.
-        """
-        everything = len(partitions) == self.n_partitions
-        clustered = self._pieces if column is None or everything else self._clustered(column)
+    def chunks(self, group: Group, room_bytes: int) -> Iterator[Chunk]:
+        """The rows of a group, in chunks that fit. Whoever gets a chunk releases it."""
         waiting: list[_Piece] = []
         used = 0
-        for partition in partitions:
-            for piece in clustered[partition]:
-                if waiting and used + piece.n_bytes > room_bytes:
-                    yield from self._loaded(waiting)
-                    waiting, used = [], 0
-                waiting.append(piece)
-                used += piece.n_bytes
+        for piece in group.pieces:
+            if waiting and used + piece.n_bytes > room_bytes:
+                yield self._loaded(waiting)
+                waiting, used = [], 0
+            waiting.append(piece)
+            used += piece.n_bytes
         if waiting:
-            yield from self._loaded(waiting)
+            yield self._loaded(waiting)
 
-    def _loaded(self, pieces: Sequence[_Piece]) -> Iterator[Chunk]:
+    def _loaded(self, pieces: Sequence[_Piece]) -> Chunk:
         chunk = Chunk(self.relation, sum(piece.segment.n_rows for piece in pieces))
         try:
             for run, file, segments in _by_run(pieces):
-                for rows in file.read_together(segments, _ROWS_AT_ONCE):
+                for rows in file.read(segments, _ROWS_AT_ONCE):
                     chunk.add(rows, run)
-            yield chunk
-        finally:
-            chunk.stem.release()
+        except BaseException:
+            chunk.release()
+            raise
+        return chunk
 
     def _clustered(self, column: str) -> list[list[_Piece]]:
         """The pieces by partitions of `column`, written again if they are not."""
@@ -231,37 +246,68 @@ class FlushedRows:
             new = [piece for pieces in self._pieces for piece in pieces if piece.run >= n_done]
             for run in range(n_done, self.n_runs):
                 mine = [piece for piece in new if piece.run == run]
-                for batch in _gathered(mine, _PIECES_AT_ONCE * self._piece_bytes):
-                    self._write_again(batch, run, position, file, clustered)
+                for rows in self._gathered(mine):
+                    self._write_again(rows, run, position, file, clustered)
+            file.settle()
             self._again[column] = (self.n_runs, clustered)
         return clustered
 
+    def _gathered(self, pieces: Sequence[_Piece]) -> Iterator[NarrowRows]:
+        """The rows of `pieces`, several of them together."""
+        gathered: list[NarrowRows] = []
+        for piece in pieces:
+            gathered += piece.file.read([piece.segment], piece.segment.n_rows)
+            if sum(rows.n_bytes for rows in gathered) >= _PIECES_AT_ONCE * self._piece_bytes:
+                yield joined(gathered, self._schema)
+                gathered = []
+        if gathered:
+            yield joined(gathered, self._schema)
+
     def _write_again(
         self,
-        batch: pa.RecordBatch,
+        rows: NarrowRows,
         run: int,
         position: int,
         file: SpillFile,
         clustered: list[list[_Piece]],
     ) -> None:
-        words = column_of(batch.column(position)).words(None)
+        words = rows.columns(self.relation.stored.types)[position].words(None)
         order, starts = slices_by_partition(
             partitions_of(words, self.n_partitions), self.n_partitions
         )
         full = np.flatnonzero(np.diff(starts)).tolist()
         slices = [(int(starts[p]), int(starts[p + 1] - starts[p])) for p in full]
-        for partition, segment in zip(full, file.write_slices(batch, slices, order), strict=True):
-            clustered[partition].append(_Piece(run, file, segment))
+        keep = _keeper(clustered, full, run, file)
+        file.write(partial(Ordered, rows, slices, order), keep, rows.n_bytes)
 
 
-def _put_together(starts: npt.NDArray[np.int64], most_rows: int) -> list[list[int]]:
-    """Partitions that have rows, neighbours together while they have at most `most_rows`."""
+def _keeper(
+    pieces: list[list[_Piece]], owners: list[int], run: int, file: SpillFile
+) -> Callable[[list[Segment]], None]:
+    """Whoever puts segments where they belong: to the pieces of the partitions that own them."""
+
+    def keep(segments: list[Segment]) -> None:
+        for partition, segment in zip(owners, segments, strict=True):
+            pieces[partition].append(_Piece(run, file, segment))
+
+    return keep
+
+
+def _put_together(
+    starts: npt.NDArray[np.int64], is_flushed: npt.NDArray[np.bool_], most_rows: int
+) -> list[list[int]]:
+    """Flushed partitions that have rows, neighbours together while they have at most `most_rows`."""
     groups: list[list[int]] = []
-    for partition in np.flatnonzero(np.diff(starts)).tolist():
-        if not groups or starts[partition + 1] - starts[groups[-1][0]] > most_rows:
+    for partition in np.flatnonzero(is_flushed & (np.diff(starts) > 0)).tolist():
+        is_next = bool(groups) and starts[groups[-1][-1] + 1] == starts[partition]
+        if not is_next or starts[partition + 1] - starts[groups[-1][0]] > most_rows:
             groups.append([])
         groups[-1].append(partition)
     return groups
+
+
+def _joined(pieces: Sequence[Sequence[_Piece]]) -> list[_Piece]:
+    return [piece for some in pieces for piece in some]
 
 
 def _by_run(pieces: Sequence[_Piece]) -> Iterator[tuple[int, SpillFile, list[Segment]]]:
@@ -272,20 +318,6 @@ def _by_run(pieces: Sequence[_Piece]) -> Iterator[tuple[int, SpillFile, list[Seg
         found.setdefault(place, (piece.file, []))[1].append(piece.segment)
     for (run, _), (file, segments) in found.items():
         yield run, file, sorted(segments, key=lambda segment: segment.offset)
-
-
-def _gathered(pieces: Sequence[_Piece], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `pieces` in batches of about `most_bytes`."""
-    batches: list[pa.RecordBatch] = []
-    used = 0
-    for piece in pieces:
-        batches.append(piece.file.read(piece.segment))
-        used += piece.segment.n_memory_bytes
-        if used >= most_bytes:
-            yield pa.concat_batches(batches)
-            batches, used = [], 0
-    if batches:
-        yield pa.concat_batches(batches)
 
 
 def _key_columns(graph: Graph, relation: Relation) -> list[str]:

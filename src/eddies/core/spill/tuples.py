@@ -19,7 +19,10 @@ from eddies.core.expr import Expr, columns_of
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature, bits
 from eddies.core.route import Route
+from eddies.core.spill.narrow import NarrowRows
 from eddies.core.spill.stamps import StampTable
+from eddies.core.state.columns import Column
+from eddies.core.state.narrow_column import narrow_array, narrow_taken
 from eddies.core.state.rows import Block, RowStore
 
 __all__ = ["MixedOrigin", "TupleLayout"]
@@ -57,61 +60,60 @@ class TupleLayout:
 
     def encode(
         self, batch: RoutedBatch, positions: Ids, table: StampTable, n_runs: int
-    ) -> pa.RecordBatch:
-        """The tuples at `positions`, with values."""
-        n = positions.shape[0]
+    ) -> NarrowRows:
+        """The tuples at `positions` (there are some), with values."""
         origin = batch.origin
         local = {}
         for source in self._sources:
             ids = batch.ids[source]
             local[source] = positions if ids is None else ids[positions]
-        arrays = [origin.places[s].column(name).take(local[s]) for s, name in self._columns]
-        if isinstance(origin, MixedOrigin):
-            stamps = origin.stamps[local[origin.driver]]
-        else:
-            stamps = np.full(n, table.stamp(origin.limits), dtype=np.int32)
-        arrays += [
-            pa.array(np.full(n, origin.driver, dtype=np.int8)),
-            pa.array(stamps),
-            pa.array(np.full(n, n_runs, dtype=np.int32)),
+        values = [
+            narrow_taken(origin.places[s].column(name), local[s]) for s, name in self._columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if isinstance(origin, MixedOrigin):
+            stamps = narrow_array(pa.array(origin.stamps[local[origin.driver]]))
+        else:
+            stamps = table.stamp(origin.limits)
+        return NarrowRows.of([*values, origin.driver, stamps, n_runs], positions.shape[0])
 
     def decode(
-        self, rows: pa.RecordBatch, table: StampTable
-    ) -> Iterator[tuple[RoutedBatch, npt.NDArray[np.int32]]]:
-        """The tuples again, as batches to be routed, one for each source that drove them; and for each
-        tuple how many runs it may see.
+        self, rows: NarrowRows, table: StampTable
+    ) -> Iterator[tuple[RoutedBatch, npt.NDArray[np.int32] | int]]:
+        """The tuples again, as batches to be routed, one for each source that drove them; and how many
+        runs they may see, all of them or each.
         """
-        drivers = np.asarray(rows.column(len(self._columns)))
-        present = np.unique(drivers)
-        for driver in present:
-            one = rows
-            if present.shape[0] > 1:
-                one = rows.filter(pa.array(drivers == driver))
-            yield self._batch(int(driver), one, table), np.asarray(one.column(one.num_columns - 1))
+        drivers = rows.numbers(len(self._columns))
+        if isinstance(drivers, int):
+            yield self._batch(drivers, rows, table), rows.numbers(len(self._columns) + 2)
+            return
+        for driver in np.unique(drivers):
+            mine = rows.take(np.flatnonzero(drivers == driver).astype(np.int32))
+            yield self._batch(int(driver), mine, table), mine.numbers(len(self._columns) + 2)
 
-    def _batch(self, driver: int, rows: pa.RecordBatch, table: StampTable) -> RoutedBatch:
-        n = rows.num_rows
-        columns: dict[int, dict[str, pa.Array]] = {source: {} for source in self._sources}
-        for i, (source, name) in enumerate(self._columns):
-            columns[source][name] = rows.column(i)
+    def _batch(self, driver: int, rows: NarrowRows, table: StampTable) -> RoutedBatch:
+        n = rows.n_rows
+        columns: dict[int, dict[str, Column]] = {source: {} for source in self._sources}
+        found = rows.columns(self.schema.types[: len(self._columns)])
+        for (source, name), column in zip(self._columns, found, strict=True):
+            columns[source][name] = column
         places: list[Block | RowStore] = list(self._stores)
         for source in self._sources:
-            places[source] = Block.from_arrow(columns[source], n)
-        stamps = np.asarray(rows.column(len(self._columns) + 1))
+            places[source] = Block(columns[source], n)
         ids: list[Ids | None] = [None] * len(places)
         in_order = np.arange(n, dtype=np.int32)
         for source in self._sources:
-            ids[source] = in_order
+            ids[source] = None if source == driver else in_order
         home = self._stores[driver]
-        first = int(stamps[0])
-        if (stamps == first).all():
-            origin = Origin(driver, places, table.limits(first), -1, home, self._source_ids)
+        stamps = rows.numbers(len(self._columns) + 1)
+        if not isinstance(stamps, int) and (stamps == stamps[0]).all():
+            stamps = int(stamps[0])
+        origin: Origin
+        if isinstance(stamps, int):
+            origin = Origin(driver, places, table.limits(stamps), -1, home, self._source_ids)
         else:
             limits = table.highest(stamps)
-            origin = MixedOrigin(driver, places, limits, -1, home, self._source_ids)
-            origin.stamps = stamps
+            origin = mixed = MixedOrigin(driver, places, limits, -1, home, self._source_ids)
+            mixed.stamps = stamps
         return RoutedBatch(_NOWHERE, origin, ids, n)
 
 

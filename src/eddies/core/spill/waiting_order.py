@@ -74,6 +74,10 @@ class WaitingOrder:
             self._n_in[relation] += n_in
             self._n_out[relation] += n_out / share
 
+    def n_observed(self, relation: int) -> int:
+        """How many tuples have probed rows of a relation in memory."""
+        return self._n_in[relation] - _PRIOR_ROWS
+
     def _matches(self, relation: int) -> float:
         return self._n_out[relation] / self._n_in[relation]
 

@@ -1,8 +1,9 @@
 """Writes what is spilled while the eddy goes on.
 
-A disk takes its time, and whoever writes much is held up by the system. One thread writes for all files
-of an eddy, one piece after the other, and at most `most_bytes` wait for it: whoever has more to write
-waits, too. What is read before it was written, and a file that is closed, waits for its own pieces.
+A disk takes its time, and whoever writes much is held up by the system. So does what comes before: rows
+are put in order, packed and summed up. One thread does that for all files of an eddy, one piece after
+the other, and at most `most_bytes` wait for it: whoever has more to write waits, too. A file that is
+settled or closed waits for its own pieces.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.state.columns import Column, column_of, empty_column
+from eddies.core.state.narrow_column import alike, narrow_array, narrow_column, picked
 from eddies.errors import SourceError
 
 __all__ = ["MAX_ROWS", "Block", "RowStore"]
@@ -60,6 +61,14 @@ class Block:
             self.column(name)
         return self._columns
 
+    def narrowed(self, schema: pa.Schema) -> Block:
+        """The same rows, with the columns of `schema`, in as few bytes as they need."""
+        columns = {
+            field.name: narrow_column(field.type, narrow_array(self.take(field.name, None)))
+            for field in schema
+        }
+        return Block(columns, self.n_rows, self.n_offered)
+
     def take(self, name: str, ids: npt.NDArray[np.int32] | None) -> pa.Array:
         """The rows `ids` (None: all) of a column as Arrow."""
         array = self._arrays.get(name) if ids is None else None
@@ -93,7 +102,9 @@ class RowStore:
         self._n_offered += block.n_offered
         room = self.expected_rows
         for name, column in self._columns.items():
-            column.append(block.column(name), room)
+            mine, others = alike(column, block.column(name))
+            mine.append(others, room)
+            self._columns[name] = mine
 
     @property
     def offered_rows(self) -> int:
@@ -129,7 +140,7 @@ class RowStore:
         """
         pieces = [rows[i : i + _PIECE_ROWS] for i in range(0, max(1, len(rows)), _PIECE_ROWS)]
         for name, column in self._columns.items():
-            first, *others = [column_of(column.take(piece)) for piece in pieces]
+            first, *others = [picked(column, piece) for piece in pieces]
             column.release()
             for other in others:
                 first.append(other, rows.shape[0])

@@ -49,33 +49,35 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, RoutingPolicy
 from eddies.core.route import RouteTable
+from eddies.core.spill.answers import Answers
 from eddies.core.spill.files import SpillDirectory
 from eddies.core.spill.flush_policies import make_flush_policy
 from eddies.core.spill.give_back import GiveBack
 from eddies.core.spill.key_filter import FilterRoom
 from eddies.core.spill.partitions import n_partitions_for
-from eddies.core.spill.pending import Pending, Waiting
-from eddies.core.spill.probes import ChunkProbe, ResidentProbe
+from eddies.core.spill.pending import Pending
+from eddies.core.spill.probes import ResidentProbe
 from eddies.core.spill.resident import Resident
-from eddies.core.spill.runs import FlushedRows, index_bytes
+from eddies.core.spill.runs import FlushedRows
 from eddies.core.spill.stamps import StampTable
 from eddies.core.spill.stem_groups import ProbeCounts, choose_partitions
 from eddies.core.spill.tuples import TupleLayout
 from eddies.core.spill.waiting_order import SteadyPolicy, WaitingOrder
 from eddies.core.state.rows import Block
-from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
 
 __all__ = ["SpillingStems", "batch_rows_within"]
 
 _ROW_BYTES = 4096  # of the budget, for each row of a batch: batches take a few hundredths of it
 _FEWEST_BATCH_ROWS = 1024
-_PENDING_SHARE = 16  # of the budget: one part in so many for waiting tuples, ...
+_PENDING_SHARE = 32  # of the budget: one part in so many for waiting tuples, ...
 _WORK_SHARE = 5  # ... for writing and reading them and the batches on their way, ...
-_WRITING_SHARE = 32  # ... (of which as much may be on its way to disk), ...
+_WRITING_SHARE = 16  # ... (of which so much may be on its way to disk), ...
 _FILTER_SHARE = 4  # ... for filters, ...
 _PIECE_SHARE = 256  # ... and for a piece of a file
-_CLEANUP_SHARE = 0.4  # of the budget that SteMs may keep when cleanup begins
+_CLEANUP_SHARE = 0.2  # of the budget that SteMs may keep when cleanup begins
+_FEW = 0.1  # of a relation's rows, which are better on disk if all others are
+_KNOWN_TUPLES = 100_000  # have probed rows in memory: then they are a sample that is large enough
 _SHELF_SHARE = 16
 _LEAST_SHARE = 0.1  # of what a merge in silence reads, the part that must be waiting tuples
 
@@ -135,13 +137,13 @@ class SpillingStems(StateMode):
         self._counts = [ProbeCounts(n_partitions) for _ in stems]
         self.modules: list[Module] = [*stems, _Waiting(self)]
         self._batch_rows = batch_rows_within(options.batch_rows, budget)
-        self._scratch = Scratch(self._batch_rows)
+        self._answers = Answers(graph, self._table, self._batch_rows, self._give_back)
         self._has_ended = [False] * len(graph.relations)
         self._work: Iterator[Resumed] | None = None
         self._layouts: dict[Signature, TupleLayout] = {}
+        self._is_last_to_come = False
         self.n_flushes = 0
         self.n_silent_merges = 0
-        self._chunk_bytes = 0
 
     # What an eddy asks of every mode
 
@@ -209,6 +211,11 @@ class SpillingStems(StateMode):
     def at_safe_point(self) -> None:
         if self.needs_safe_point:
             self._flush(self._allowed_bytes, self._flush_bytes)
+        if self._is_last_to_come:
+            self._flush_few(_KNOWN_TUPLES)
+
+    def before_last(self, relation: int) -> None:
+        self._is_last_to_come = True
 
     def resume(self) -> Resumed | None:
         if not (self.is_silent or self.is_settling or all(self._has_ended)):
@@ -261,7 +268,7 @@ class SpillingStems(StateMode):
         """
         share = _PENDING_SHARE if self.n_flushes == 0 else _WORK_SHARE
         files = sum(resident.flushed.n_bytes for resident in self.residents)
-        others = self._budget // share + files + self._table.n_bytes + self._chunk_bytes
+        others = self._budget // share + files + self._table.n_bytes + self._answers.n_bytes
         return max(self._budget // 4, self._budget - others)
 
     @property
@@ -294,6 +301,17 @@ class SpillingStems(StateMode):
                     self.n_flushes += 1
         self._give_back()
 
+    def _flush_few(self, least_tuples: int) -> None:
+        """Write what is left in memory of relations that are on disk but for a few rows, if at least
+        so many tuples have probed it. All of them would probe these rows, and nearly all wait for the
+        others all the same; but the first ones show how many matches there are (`waiting_order`).
+        """
+        for number, resident in enumerate(self.residents):
+            is_little = 0 < resident.n_rows < _FEW * resident.n_arrived
+            if is_little and self.order.n_observed(number) >= least_tuples:
+                resident.flush(np.ones(resident.flushed.n_partitions, dtype=np.bool_))
+                self.n_flushes += 1
+
     # Cleanup
 
     def _next_work(self) -> Iterator[Resumed] | None:
@@ -309,6 +327,8 @@ class SpillingStems(StateMode):
         elif not self.is_settling:
             return self._silent_work(waiting)
         self._make_room()
+        if all(self._has_ended):
+            self._flush_few(0)
         return self._answer(self._first(waiting))
 
     def _first(self, waiting: dict[int, int]) -> int:
@@ -335,14 +355,27 @@ class SpillingStems(StateMode):
         return self._answer(best)
 
     def _drop_unneeded(self) -> None:
-        """Drop SteMs that no waiting tuple lacks: no more rows will come."""
+        """Drop SteMs that no waiting tuple lacks: no more rows will come. And filters that have been
+        asked for all keys of the tuples that wait: only keys which these have yet to find are news.
+        """
         lacking = 0
+        asked_again: set[tuple[int, str]] = set()
         for place in self._pending.places():
-            lacking |= self._graph.all_sources & ~place.signature.sources
+            spanned = place.signature.sources
+            lacking |= self._graph.all_sources & ~spanned
+            for key_class in self._graph.classes:
+                if not key_class.mask & spanned:
+                    asked_again |= {
+                        (self._graph.roles[source].relation, name)
+                        for source, name in key_class.column_by_source.items()
+                    }
         needed = {self._graph.roles[source].relation for source in bits(lacking)}
         for number, resident in enumerate(self.residents):
             if number not in needed:
                 resident.drop()
+            for name, key_filter in resident.flushed.filters.items():
+                if (number, name) not in asked_again:
+                    key_filter.give_up()
 
     def _make_room(self) -> None:
         """Flush what takes the room of cleanup."""
@@ -354,7 +387,7 @@ class SpillingStems(StateMode):
     def _room_bytes(self) -> int:
         """Memory for rows read back."""
         taken = self.n_bytes_ahead + 2 * (self._budget // _WORK_SHARE)
-        return max(self._budget // 8, self._budget - taken)
+        return max(self._budget // 8, min(self._budget // 4, self._budget - taken))
 
     def _answer(self, relation: int) -> Iterator[Resumed]:
         """Everything that the tuples waiting for `relation` now find on disk."""
@@ -365,39 +398,14 @@ class SpillingStems(StateMode):
         ]
         for column in dict.fromkeys(place.column for place in places):
             waiting = [self._pending.take(place) for place in places if place.column == column]
-            for partitions in flushed.groups(column, room):
-                yield from self._answer_partitions(flushed, column, partitions, waiting, room)
+            for signature, found in self._answers.of(flushed, column, waiting, room):
+                yield Resumed(signature, found)
             for group in waiting:
                 group.close()
 
-    def _answer_partitions(
-        self,
-        flushed: FlushedRows,
-        column: str | None,
-        partitions: list[int],
-        waiting: list[Waiting],
-        room: int,
-    ) -> Iterator[Resumed]:
-        taken = [tuples for group in waiting if (tuples := group.of(partitions)).n_rows]
-        if not taken:
-            return
-        for chunk in flushed.chunks(column, partitions, room):
-            self._chunk_bytes = chunk.stem.n_bytes + index_bytes(chunk.stem.store.n_rows)
-            for tuples in taken:
-                place = tuples.place
-                probe = ChunkProbe(self._graph, chunk, place.target, place.signature, self._table)
-                after = Move(target=place.target).after(place.signature)
-                for rows in tuples.batches(self._batch_rows):
-                    for batch, runs in tuples.layout.decode(rows, self._table):
-                        for found in probe.answer(batch, runs, self._scratch):
-                            yield Resumed(after, found)
-        self._chunk_bytes = 0
-        for group in waiting:
-            group.forget(partitions)
-        self._give_back()
-
     def abandon(self) -> None:
         self._work = None
+        self._answers.close()
         self.directory.remove()
 
 
