@@ -37,6 +37,10 @@ __all__ = ["ParquetSplit", "ranges_of"]
 # that stands there itself takes its length (4 bytes) at least.
 _DICTIONARY_BYTES_A_ROW = 3.0
 
+# Least and greatest keys of the row groups of files, by file and column.
+_spans_by_key: dict[tuple[str, DataFile, str, pa.DataType], tuple[tuple[int, int] | None, ...]] = {}
+_MOST_SPANS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class ParquetSplit:
@@ -76,6 +80,38 @@ class ParquetSplit:
         return pruner.may_pass(
             ranges_of(footer, self.row_group, leaves, constants, self.schema, pruner.columns)
         )
+
+    def key_span(self, column: str) -> tuple[int, int] | None:
+        """The least and greatest value of a whole number, date or timestamp, if the footer says."""
+        return _key_spans(self.place, self.file, column, self.schema.field(column).type)[
+            self.row_group
+        ]
+
+
+def _key_spans(
+    place: Place, file: DataFile, column: str, type_: pa.DataType
+) -> tuple[tuple[int, int] | None, ...]:
+    """`ParquetSplit.key_span` of all row groups of a file; worked out once."""
+    key = (place.system.type_name, file, column, type_)
+    if key not in _spans_by_key:
+        if len(_spans_by_key) >= _MOST_SPANS:
+            _spans_by_key.clear()
+        _spans_by_key[key] = tuple(_read_key_spans(footer_of(place, file), file, column, type_))
+    return _spans_by_key[key]
+
+
+def _read_key_spans(
+    footer: parquet.FileMetaData, file: DataFile, column: str, type_: pa.DataType
+) -> Iterator[tuple[int, int] | None]:
+    leaf = leaf_by_name(footer.schema).get(column)
+    is_partition = column in dict(file.partition)
+    for number in range(footer.num_row_groups):
+        low = high = None
+        if leaf is not None and not is_partition:
+            chunk = footer.row_group(number).column(leaf)
+            pieces = range_of(chunk, footer.schema.column(leaf), type_).pieces
+            low, high = pieces[0] if len(pieces) == 1 else (None, None)
+        yield (low, high) if isinstance(low, int) and isinstance(high, int) else None
 
 
 def ranges_of(

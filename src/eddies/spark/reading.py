@@ -7,7 +7,9 @@ is made once and travels to all of them:
   of the rows, counted over the concatenated splits. Splits outside of the interval are not opened; one
   that is cut by a border is read by both neighbours, each of which keeps its side;
 * a *hashed* relation is read by all and filtered: a row stays where the hash of its key says. NULL
-  keys match nothing and are dropped.
+  keys match nothing and are dropped;
+* a relation divided by *ranges* of keys (`key_ranges`) is read where its row groups meet those of the
+  cell, and filtered where they lie across a border.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from eddies.core.state.columns import column_of
 from eddies.sources.pruning import Pruner
 from eddies.sources.row_groups import ParquetSplit
 from eddies.sources.source import Split
+from eddies.spark.key_ranges import RangeFilter
 
 __all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 
@@ -59,7 +62,9 @@ class HashFilter:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all cells read of one relation. `row_share` is 1 if the rows are not split."""
+    """What all cells read of one relation. `row_share` is 1 if the rows are not split, and so it is if
+    they are divided by ranges.
+    """
 
     relation: str
     columns: tuple[str, ...]
@@ -67,6 +72,7 @@ class Reading:
     splits: tuple[Split, ...]
     row_share: int
     filters: tuple[HashFilter, ...]
+    ranged: RangeFilter | None = None
 
     def batches(
         self,
@@ -86,7 +92,11 @@ class Reading:
         """
         n_before = 0
         assert not (is_last and bounds and heavy), "cells deal out alike what they read alike"
-        for batch in self._split_rows(coordinates[0], bounds):
+        if self.ranged is not None:
+            arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], bounds)
+        else:
+            arrivals = self._split_rows(coordinates[0], bounds)
+        for batch in arrivals:
             kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
             n_before += batch.num_rows
             if kept.num_rows or even_empty:
@@ -100,6 +110,15 @@ class Reading:
     def kept(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
         """The rows of a batch that belong to the cell; for those that come another way."""
         return self._hashed(batch, coordinates, {}, None)
+
+    def _in_ranges(
+        self, ranged: RangeFilter, coordinate: int, bounds: tuple[Expr, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        for number, split in enumerate(self.splits):
+            if ranged.meets(number, coordinate) and _may_pass(split, bounds):
+                is_inside = ranged.is_inside(number)
+                for batch in split.read(self.columns, self.where):
+                    yield batch if is_inside else ranged.kept(batch, coordinate)
 
     def _split_rows(self, part: int, bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
         if self.row_share == 1:
