@@ -31,7 +31,7 @@ from eddies.sources.ranges import NOTHING, Range, leaf_by_name, point, range_of
 from eddies.sources.rows_that_pass import RowFilter
 from eddies.sources.source import DEFAULT_BATCH_ROWS
 
-__all__ = ["ParquetSplit", "ranges_of"]
+__all__ = ["OpenFile", "ParquetSplit", "ranges_of"]
 
 # A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
 # that stands there itself takes its length (4 bytes) at least.
@@ -60,16 +60,24 @@ class ParquetSplit:
         batch_rows: int = DEFAULT_BATCH_ROWS,
         *,
         dictionaries: bool = False,
+        opened: OpenFile | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """See `Split.read`. With `dictionaries`, text may come as dictionary arrays."""
+        """See `Split.read`. With `dictionaries`, text may come as dictionary arrays. Whoever reads many
+        splits gives the same `opened` to all of them, and closes it; they have been pruned by `where`.
+        """
         check_unchanged(self.place, self.file)
-        footer = footer_of(self.place, self.file)
-        constants = partition_values(self.file, self.schema)
-        if where and not self.may_pass(Pruner(where, self.schema)):
+        if opened is None and where and not self.may_pass(Pruner(where, self.schema)):
             return
-        reader = _Reader(self, footer, tuple(columns), constants, dictionaries)
-        with reading(self.file):
-            yield from reader.batches(where, batch_rows)
+        constants = partition_values(self.file, self.schema)
+        own = OpenFile() if opened is None else opened
+        try:
+            own.turn_to(self.place, self.file)
+            reader = _Reader(self, own, tuple(columns), constants, dictionaries)
+            with reading(self.file):
+                yield from reader.batches(where, batch_rows)
+        finally:
+            if opened is None:
+                own.close()
 
     def may_pass(self, pruner: Pruner) -> bool:
         """Whether some row might fulfil the predicates of `pruner`."""
@@ -139,23 +147,65 @@ def ranges_of(
     return ranges
 
 
+class OpenFile:
+    """A file that stays open from one row group to the next. For one thread; close it at the end."""
+
+    def __init__(self) -> None:
+        self._file: tuple[Place, DataFile] | None = None
+        self._dictionaries: list[str] = []
+        self._opened: parquet.ParquetFile | None = None
+
+    def turn_to(self, place: Place, file: DataFile) -> None:
+        """Row groups of this file come next."""
+        if self._file is not None and place is self._file[0] and file == self._file[1]:
+            return
+        self.close()
+        self._file = place, file
+        self.footer = footer_of(place, file)
+        self.leaves = leaf_by_name(self.footer.schema)
+        self.names = frozenset(self.footer.schema.to_arrow_schema().names)
+
+    def reader(self, dictionaries: list[str]) -> parquet.ParquetFile:
+        """A reader of the file that gives these columns as dictionaries."""
+        if self._opened is None or dictionaries != self._dictionaries:
+            self.close()
+            assert self._file is not None, "turn_to comes first"
+            place, path = self._file[0], self._file[1].path
+            self._dictionaries = dictionaries
+            self._opened = parquet.ParquetFile(
+                path if place.is_local else place.system.open_input_file(path),
+                memory_map=place.is_local,
+                pre_buffer=not place.is_local,
+                metadata=self.footer,
+                read_dictionary=dictionaries,
+                coerce_int96_timestamp_unit="us",
+            )
+        return self._opened
+
+    def close(self) -> None:
+        """Closes the file, if one is open."""
+        if self._opened is not None:
+            self._opened.close(force=True)
+            self._opened = None
+
+
 class _Reader:
     """One reading of a split."""
 
     def __init__(
         self,
         split: ParquetSplit,
-        footer: parquet.FileMetaData,
+        file: OpenFile,
         columns: tuple[str, ...],
         constants: Mapping[str, pa.Scalar],
         keeps_dictionaries: bool,
     ) -> None:
         self._split = split
-        self._footer = footer
+        self._file = file
         self._columns = columns
         self._constants = constants
         self._keeps_dictionaries = keeps_dictionaries
-        self._stored = frozenset(footer.schema.to_arrow_schema().names) - constants.keys()
+        self._stored = file.names - constants.keys()
 
     def batches(self, where: tuple[Expr, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows, at most `batch_rows` at once; a small row group in one piece."""
@@ -167,26 +217,15 @@ class _Reader:
             for start in range(0, n_rows, batch_rows):
                 yield self._delivered({}, min(batch_rows, n_rows - start), None)
             return
-        with self._opened(needed) as opened:
-            if tested and n_rows <= batch_rows:
-                yield from self._tested_first(opened, tested, needed, rows)
-            else:
-                yield from self._streamed(opened, needed, rows, batch_rows)
-
-    def _opened(self, needed: list[str]) -> parquet.ParquetFile:
-        place, path = self._split.place, self._split.file.path
-        return parquet.ParquetFile(
-            path if place.is_local else place.system.open_input_file(path),
-            memory_map=place.is_local,
-            pre_buffer=not place.is_local,
-            metadata=self._footer,
-            read_dictionary=self._short_dictionaries(needed),
-            coerce_int96_timestamp_unit="us",
-        )
+        opened = self._file.reader(self._short_dictionaries(needed))
+        if tested and n_rows <= batch_rows:
+            yield from self._tested_first(opened, tested, needed, rows)
+        else:
+            yield from self._streamed(opened, needed, rows, batch_rows)
 
     def _short_dictionaries(self, names: list[str]) -> list[str]:
-        group = self._footer.row_group(self._split.row_group)
-        leaves = leaf_by_name(self._footer.schema)
+        group = self._file.footer.row_group(self._split.row_group)
+        leaves = self._file.leaves
         found = []
         for name in names:
             if name not in leaves or not pa.types.is_string(self._split.schema.field(name).type):

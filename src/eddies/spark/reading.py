@@ -25,7 +25,7 @@ import pyarrow as pa
 from eddies.core.expr import Expr
 from eddies.core.state.columns import column_of
 from eddies.sources.pruning import Pruner
-from eddies.sources.row_groups import ParquetSplit
+from eddies.sources.row_groups import OpenFile, ParquetSplit
 from eddies.sources.source import Split
 from eddies.spark.key_ranges import RangeFilter
 
@@ -92,15 +92,16 @@ class Reading:
         """
         n_before = 0
         assert not (is_last and bounds and heavy), "cells deal out alike what they read alike"
-        if self.ranged is not None:
-            arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], bounds)
-        else:
-            arrivals = self._split_rows(coordinates[0], bounds)
-        for batch in arrivals:
-            kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
-            n_before += batch.num_rows
-            if kept.num_rows or even_empty:
-                yield kept
+        with _Scan(self.columns, self.where, bounds) as scan:
+            if self.ranged is not None:
+                arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], scan)
+            else:
+                arrivals = self._split_rows(coordinates[0], scan)
+            for batch in arrivals:
+                kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
+                n_before += batch.num_rows
+                if kept.num_rows or even_empty:
+                    yield kept
 
     @property
     def uses_bounds(self) -> bool:
@@ -112,17 +113,17 @@ class Reading:
         return self._hashed(batch, coordinates, {}, None)
 
     def _in_ranges(
-        self, ranged: RangeFilter, coordinate: int, bounds: tuple[Expr, ...]
+        self, ranged: RangeFilter, coordinate: int, scan: _Scan
     ) -> Iterator[pa.RecordBatch]:
         for number, split in enumerate(self.splits):
-            if ranged.meets(number, coordinate) and _may_pass(split, bounds):
+            if ranged.meets(number, coordinate) and scan.may_pass(split):
                 is_inside = ranged.is_inside(number)
-                for batch in split.read(self.columns, self.where):
+                for batch in scan.read(split):
                     yield batch if is_inside else ranged.kept(batch, coordinate)
 
-    def _split_rows(self, part: int, bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
+    def _split_rows(self, part: int, scan: _Scan) -> Iterator[pa.RecordBatch]:
         if self.row_share == 1:
-            yield from self._whole(self.splits, bounds)
+            yield from _whole(self.splits, scan)
             return
         sizes = [split.n_rows for split in self.splits]
         known = [size for size in sizes if size is not None]
@@ -130,9 +131,9 @@ class Reading:
             dealt = _dealt(known, self.row_share)
             if dealt is not None:
                 mine = [s for s, cell in zip(self.splits, dealt, strict=True) if cell == part]
-                yield from self._whole(mine, bounds)
+                yield from _whole(mine, scan)
             else:
-                yield from self._interval(part, known, bounds)
+                yield from self._interval(part, known, scan)
             return
         # Nobody knows the borders: deal out whole splits, or batches if there are few splits.
         # Batches can be dealt out only if every reading gives the same ones.
@@ -141,19 +142,12 @@ class Reading:
         )
         number = 0
         for split in self.splits[part :: self.row_share] if many else self.splits:
-            for batch in split.read(self.columns, self.where):
+            for batch in scan.read(split):
                 if many or number % self.row_share == part:
                     yield batch
                 number += 1
 
-    def _whole(self, splits: Sequence[Split], bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            if _may_pass(split, bounds):
-                yield from split.read(self.columns, self.where)
-
-    def _interval(
-        self, part: int, sizes: Sequence[int], bounds: tuple[Expr, ...]
-    ) -> Iterator[pa.RecordBatch]:
+    def _interval(self, part: int, sizes: Sequence[int], scan: _Scan) -> Iterator[pa.RecordBatch]:
         total = sum(sizes)
         begin = total * part // self.row_share
         end = total * (part + 1) // self.row_share
@@ -161,14 +155,14 @@ class Reading:
         for split, size in zip(self.splits, sizes, strict=True):
             low, high = max(begin - first, 0), min(end - first, size)
             first += size
-            if low >= high or not _may_pass(split, bounds):
+            if low >= high or not scan.may_pass(split):
                 continue
             if (low, high) == (0, size):
-                yield from split.read(self.columns, self.where)
+                yield from scan.read(split)
                 continue
             # A border: predicates must not move it, so this split is read without them.
             position = 0
-            for batch in split.read(self.columns):
+            for batch in scan.read_all(split):
                 start = min(max(low - position, 0), batch.num_rows)
                 stop = min(max(high - position, 0), batch.num_rows)
                 position += batch.num_rows
@@ -217,8 +211,45 @@ def _dealt(sizes: Sequence[int], row_share: int) -> list[int] | None:
     return cells if max(loads)[0] <= _UNEVEN * sum(sizes) / row_share else None
 
 
-def _may_pass(split: Split, bounds: tuple[Expr, ...]) -> bool:
-    """Whether a split may hold rows within `bounds`, as far as can be told without reading it."""
-    if not bounds or not isinstance(split, ParquetSplit):
-        return True
-    return split.may_pass(Pruner(bounds, split.schema))
+def _whole(splits: Sequence[Split], scan: _Scan) -> Iterator[pa.RecordBatch]:
+    for split in splits:
+        if scan.may_pass(split):
+            yield from scan.read(split)
+
+
+class _Scan:
+    """One reading of splits: keeps what they share from one to the next, such as an open file."""
+
+    def __init__(
+        self, columns: tuple[str, ...], where: tuple[Expr, ...], bounds: tuple[Expr, ...]
+    ) -> None:
+        self._columns, self._where, self._bounds = columns, where, bounds
+        self._file = OpenFile()
+        self._pruner: tuple[pa.Schema, Pruner] | None = None
+
+    def __enter__(self) -> _Scan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def may_pass(self, split: Split) -> bool:
+        """Whether a split may hold rows within the bounds, as far as can be told without reading it."""
+        if not self._bounds or not isinstance(split, ParquetSplit):
+            return True
+        if self._pruner is None or self._pruner[0] is not split.schema:
+            self._pruner = split.schema, Pruner(self._bounds, split.schema)
+        return split.may_pass(self._pruner[1])
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split that predicates leave."""
+        return self._read(split, self._where)
+
+    def read_all(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """All rows of a split."""
+        return self._read(split, ())
+
+    def _read(self, split: Split, where: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
+        if isinstance(split, ParquetSplit):
+            return split.read(self._columns, where, opened=self._file)
+        return split.read(self._columns, where)

@@ -380,3 +380,24 @@ def test_text_may_come_as_dictionaries_and_is_the_same(tmp_path: Path) -> None:
     assert pa.types.is_dictionary(coded.schema.field("word").type)
     assert coded.schema.field("note").type == pa.string()  # every note is another
     assert coded.column("word").dictionary_decode().equals(plain.column("word"))
+
+
+def test_a_file_is_opened_once_for_all_its_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        table = pa.table({"x": range(40), "t": [f"{name}{i % 3}" for i in range(40)]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=10)
+    splits = eddies.read.parquet(str(tmp_path)).splits()
+    opened: list[object] = []
+    make = parquet.ParquetFile
+
+    def counted(path: object, **settings: object) -> parquet.ParquetFile:
+        opened.append(path)
+        return make(path, **settings)
+
+    monkeypatch.setattr(parquet, "ParquetFile", counted)
+    reading = Reading("t", ("x", "t"), (), tuple(splits), 1, ())
+    found = [x for batch in reading.batches((0,)) for x in batch["x"].to_pylist()]
+    assert found == [*range(40), *range(40)]
+    assert len(opened) == 2
