@@ -1,8 +1,8 @@
 """Reading one row group of a Parquet file, in the task that needs it.
 
 Only the columns asked for are decoded, and those that predicates need are decoded first: when no row
-passes, the others are never touched. Predicates on text whose column is a short dictionary are
-evaluated once for each word of it.
+passes, the others are never touched. The same goes for keys that have no partners (`core.partners`).
+Predicates on text whose column is a short dictionary are evaluated once for each word of it.
 
 Text that a file holds as a short dictionary is read as one: that is several times faster than reading
 strings, and where the reader of the batches can use dictionaries they are handed on so.
@@ -16,11 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
 from eddies.core.expr import Expr
 from eddies.core.functions.signature import Mask
+from eddies.core.partners import PartnerFilter
 from eddies.sources.delivered import convert, without_columns
 from eddies.sources.footers import footer_of
 from eddies.sources.opening import check_unchanged, reading
@@ -61,9 +63,11 @@ class ParquetSplit:
         *,
         dictionaries: bool = False,
         opened: OpenFile | None = None,
+        partners: PartnerFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See `Split.read`. With `dictionaries`, text may come as dictionary arrays. Whoever reads many
         splits gives the same `opened` to all of them, and closes it; they have been pruned by `where`.
+        Rows that have no `partners` are left out.
         """
         check_unchanged(self.place, self.file)
         if opened is None and where and not self.may_pass(Pruner(where, self.schema)):
@@ -72,7 +76,7 @@ class ParquetSplit:
         own = OpenFile() if opened is None else opened
         try:
             own.turn_to(self.place, self.file)
-            reader = _Reader(self, own, tuple(columns), constants, dictionaries)
+            reader = _Reader(self, own, tuple(columns), constants, dictionaries, partners)
             with reading(self.file):
                 yield from reader.batches(where, batch_rows)
         finally:
@@ -199,8 +203,10 @@ class _Reader:
         columns: tuple[str, ...],
         constants: Mapping[str, pa.Scalar],
         keeps_dictionaries: bool,
+        partners: PartnerFilter | None,
     ) -> None:
         self._split = split
+        self._partners = partners
         self._file = file
         self._columns = columns
         self._constants = constants
@@ -218,7 +224,7 @@ class _Reader:
                 yield self._delivered({}, min(batch_rows, n_rows - start), None)
             return
         opened = self._file.reader(self._short_dictionaries(needed))
-        if tested and n_rows <= batch_rows:
+        if (tested or self._partners is not None) and n_rows <= batch_rows:
             yield from self._tested_first(opened, tested, needed, rows)
         else:
             yield from self._streamed(opened, needed, rows, batch_rows)
@@ -246,11 +252,39 @@ class _Reader:
         mask = self._mask(rows, arrays, self._split.n_rows)
         if mask is not None and not mask.any():
             return
+        chosen = None
+        if self._partners is not None:
+            keys = self._partners.columns & set(needed)
+            found = self._whole(opened, [name for name in needed if name in keys - arrays.keys()])
+            if found is None:
+                yield from self._streamed(opened, needed, rows, self._split.n_rows)
+                return
+            arrays |= found
+            chosen = self._with_partners(self._partners, arrays, self._split.n_rows, mask)
+            if chosen is not None and not chosen.shape[0]:
+                return
         others = self._whole(opened, [name for name in needed if name not in arrays])
         if others is None:
             yield from self._streamed(opened, needed, rows, self._split.n_rows)
         else:
-            yield self._delivered(arrays | others, self._split.n_rows, mask)
+            yield self._delivered(arrays | others, self._split.n_rows, mask, chosen)
+
+    def _with_partners(
+        self,
+        partners: PartnerFilter,
+        arrays: Mapping[str, pa.Array],
+        n_rows: int,
+        mask: Mask | None,
+    ) -> npt.NDArray[np.int32] | None:
+        """The rows of `mask` that may have partners; None if it is not worth choosing among them."""
+
+        def array(name: str) -> pa.Array:
+            if name not in arrays:
+                return pa.nulls(n_rows)
+            return self._converted(name, arrays[name], keeps_dictionaries=True)
+
+        passing = None if mask is None else np.flatnonzero(mask).astype(np.int32)
+        return partners.rows(array, n_rows, passing)
 
     def _whole(self, opened: parquet.ParquetFile, names: list[str]) -> dict[str, pa.Array] | None:
         """Columns in one piece each; None if one has more text than an Arrow array can hold."""
@@ -291,12 +325,18 @@ class _Reader:
         return array if keeps_dictionaries and is_dictionary else convert(array, type_)
 
     def _delivered(
-        self, arrays: Mapping[str, pa.Array], n_rows: int, mask: Mask | None
+        self,
+        arrays: Mapping[str, pa.Array],
+        n_rows: int,
+        mask: Mask | None,
+        chosen: npt.NDArray[np.int32] | None = None,
     ) -> pa.RecordBatch:
-        """The columns asked for, of the rows set in `mask`."""
-        if mask is not None:
-            n_rows = int(np.count_nonzero(mask))
-        kept = None if mask is None else pa.array(mask)
+        """The columns asked for, of the rows `chosen`, or else of those set in `mask`."""
+        kept = None
+        if chosen is not None:
+            n_rows, kept = chosen.shape[0], pa.array(chosen)
+        elif mask is not None:
+            n_rows, kept = int(np.count_nonzero(mask)), pa.array(mask)
         if not self._columns:
             return without_columns(n_rows)
         delivered = []
@@ -306,7 +346,7 @@ class _Reader:
                 if kept is not None and _is_view(array.type):
                     array = self._converted(name, array, self._keeps_dictionaries)
                 if kept is not None:
-                    array = array.filter(kept)
+                    array = array.filter(kept) if chosen is None else array.take(kept)
                 delivered.append(self._converted(name, array, self._keeps_dictionaries))
             elif name in self._constants:
                 delivered.append(pa.repeat(self._constants[name], n_rows))

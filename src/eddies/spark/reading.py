@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.expr import Expr
+from eddies.core.partners import PartnerFilter
 from eddies.core.state.columns import column_of
 from eddies.sources.pruning import Pruner
 from eddies.sources.row_groups import OpenFile, ParquetSplit
@@ -82,17 +83,22 @@ class Reading:
         is_last: bool = False,
         even_empty: bool = False,
         bounds: tuple[Expr, ...] = (),
+        partners: PartnerFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of
         which nothing is left come only if `even_empty`.
 
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
         which are dealt out (see `heavy_keys`). Splits that hold nothing within `bounds` may be left
-        out, but not where rows with heavy keys are counted: cells may have different bounds.
+        out, and rows without `partners`, but not where rows with heavy keys are counted: cells may have
+        different ones.
         """
         n_before = 0
-        assert not (is_last and bounds and heavy), "cells deal out alike what they read alike"
-        with _Scan(self.columns, self.where, bounds) as scan:
+        is_counted = is_last and bool(heavy)
+        assert not (is_counted and (bounds or partners)), (
+            "cells deal out alike what they read alike"
+        )
+        with _Scan(self.columns, self.where, bounds, partners) as scan:
             if self.ranged is not None:
                 arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], scan)
             else:
@@ -221,9 +227,14 @@ class _Scan:
     """One reading of splits: keeps what they share from one to the next, such as an open file."""
 
     def __init__(
-        self, columns: tuple[str, ...], where: tuple[Expr, ...], bounds: tuple[Expr, ...]
+        self,
+        columns: tuple[str, ...],
+        where: tuple[Expr, ...],
+        bounds: tuple[Expr, ...],
+        partners: PartnerFilter | None,
     ) -> None:
         self._columns, self._where, self._bounds = columns, where, bounds
+        self._partners = partners
         self._file = OpenFile()
         self._pruner: tuple[pa.Schema, Pruner] | None = None
 
@@ -242,14 +253,11 @@ class _Scan:
         return split.may_pass(self._pruner[1])
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of a split that predicates leave."""
-        return self._read(split, self._where)
+        """The rows of a split that predicates, and keys without partners, leave."""
+        if not isinstance(split, ParquetSplit):
+            return split.read(self._columns, self._where)
+        return split.read(self._columns, self._where, opened=self._file, partners=self._partners)
 
     def read_all(self, split: Split) -> Iterator[pa.RecordBatch]:
         """All rows of a split."""
-        return self._read(split, ())
-
-    def _read(self, split: Split, where: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
-        if isinstance(split, ParquetSplit):
-            return split.read(self._columns, where, opened=self._file)
-        return split.read(self._columns, where)
+        return split.read(self._columns)
