@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddies.core.constants import with_constants
 from eddies.core.expr import Expr
 from eddies.core.partners import PartnerFilter
 from eddies.core.state.columns import column_of
@@ -233,7 +234,8 @@ class _Scan:
         bounds: tuple[Expr, ...],
         partners: PartnerFilter | None,
     ) -> None:
-        self._columns, self._where, self._bounds = columns, where, bounds
+        self._columns, self._bounds = columns, bounds
+        self._where = tuple(map(with_constants, where))
         self._partners = partners
         self._file = OpenFile()
         self._pruner: tuple[pa.Schema, Pruner] | None = None
