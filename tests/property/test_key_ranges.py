@@ -20,6 +20,7 @@ from eddies.sources.source import Split
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.key_ranges import RangeFilter, _layouts, _plan, plan_ranges, spans_of
 from eddies.spark.reading import Reading
+from eddies.sql import plan
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
 from tests.support.random_queries import make_case
@@ -183,3 +184,25 @@ def test_rows_of_one_key_stay_together() -> None:
     batch = pa.record_batch({"k": pa.array([4, 5, None, 8, 9, -3], pa.int32())})
     assert ranged.kept(batch, 0)["k"].to_pylist() == [4, 9, -3]
     assert ranged.kept(batch, 1)["k"].to_pylist() == [5, 8]
+
+
+def test_what_is_only_asked_for_matches_divides_nothing(tmp_path: Path) -> None:
+    text = (
+        "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM lines a WHERE a.order_id = o.id) "
+        "AND NOT EXISTS (SELECT 1 FROM old b WHERE b.order_id = o.id)"
+    )
+    schema = pa.schema([("order_id", pa.int64())])
+    schemas = {"orders": pa.schema([("id", pa.int64())]), "lines": schema, "old": schema}
+    (block,) = plan(text, schemas, (), host="spark", direct=list(schemas), may_ask=True).blocks
+    graph = make_graph(block.query)
+    assert graph.asked
+    ids = pa.table({"order_id": pa.array(range(400), pa.int64())})
+    splits = {
+        "orders": splits_of(ids.rename_columns(["id"]), tmp_path / "orders.parquet", 1000),
+        "lines": splits_of(ids, tmp_path / "lines.parquet", 10),
+        "old": splits_of(ids, tmp_path / "old.parquet", 10),
+    }
+    assert not list(_layouts(graph, splits))
+    parted = splits_of(ids.rename_columns(["id"]), tmp_path / "parted.parquet", 10)
+    for layout in _layouts(graph, splits | {"orders": parted}):
+        assert "orders" in layout.columns

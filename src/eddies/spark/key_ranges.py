@@ -154,8 +154,11 @@ class _Layout:
 
 
 def _layouts(graph: Graph, splits: Mapping[str, Sequence[Split]]) -> Iterator[_Layout]:
-    """Classes that two relations of several row groups have at least."""
+    """Classes that two relations of several row groups have at least, not all of them only asked for
+    matches: what is joined must be divided, or results would come out of every cell.
+    """
     hashable = hashable_columns(graph)
+    joined = {r.name for r in graph.relations if any(not graph.asked >> s & 1 for s in r.roles)}
     types = {relation.name: relation.read for relation in graph.relations}
     for number in range(len(graph.classes)):
         columns = {
@@ -165,9 +168,9 @@ def _layouts(graph: Graph, splits: Mapping[str, Sequence[Split]]) -> Iterator[_L
             and len(parts) > 1
             and all(isinstance(part, ParquetSplit) for part in parts)
         }
-        if len(columns) < 2 or not _compare(
-            [types[name].field(column).type for name, column in columns.items()]
-        ):
+        if len(columns) < 2 or joined.isdisjoint(columns):
+            continue
+        if not _compare([types[name].field(column).type for name, column in columns.items()]):
             continue
         yield _Layout(
             number,
