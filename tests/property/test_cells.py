@@ -23,8 +23,8 @@ from eddies.spark.cells import (
     RelationSize,
     _boxes,
     _divides,
-    _hashable,
     box,
+    hashable_columns,
     plan_cells,
     separate_roles,
 )
@@ -77,7 +77,7 @@ def random_plan(rng: random.Random, graph: Graph, sizes: dict[str, RelationSize]
     if rng.random() < 0.3:
         return best
     n_cells = rng.choice((2, 3, 4, 6))
-    divisible = {number for columns in _hashable(graph).values() for number in columns}
+    divisible = {number for columns in hashable_columns(graph).values() for number in columns}
     boxes = list(_boxes(1 + len(graph.classes), n_cells, True))
     shares = rng.choice([s for s in boxes if _divides(s, divisible)])
     split = rng.choice([r.name for r in graph.relations if len(r.roles) == 1] or [None])
@@ -85,7 +85,7 @@ def random_plan(rng: random.Random, graph: Graph, sizes: dict[str, RelationSize]
         shares = (1, *shares[1:])
     names = [r.name for r in graph.relations]
     return box(
-        names, sizes, _hashable(graph), shares, split if shares[0] > 1 else None, names[0], 2
+        names, sizes, hashable_columns(graph), shares, split if shares[0] > 1 else None, names[0], 2
     )
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -47,7 +47,7 @@ from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.output import Output
-from eddies.core.partners import Partners
+from eddies.core.partners import PartnerFilter, Partners
 from eddies.core.policies import make_policy
 from eddies.core.policies.base import RoutingPolicy
 from eddies.core.progress import Progress, report_progress
@@ -245,9 +245,7 @@ class Eddy:
         is_known = self._is_complete()
         return key_bounds(self.graph, self.stems, is_known, relation)
 
-    def partner_filter(
-        self, source: str, expected_rows: Mapping[str, int]
-    ) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+    def partner_filter(self, source: str, expected_rows: Mapping[str, int]) -> PartnerFilter | None:
         """A function that drops rows of a relation which find no partner in those that have ended, from
         batches before they are pushed; None if that is not worth while. `expected_rows` are those of
         relations in all, before any selection.

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddies.core.constants import with_constants
 from eddies.core.evaluate import evaluate, keep
 from eddies.core.expr import Column, Expr, columns_of
 from eddies.core.graph import Graph, Relation
@@ -36,6 +37,7 @@ class Entry:
         self._relation = relation
         self._functions = graph.functions
         self._roles = [graph.roles[source_id] for source_id in relation.roles]
+        self._selections = [tuple(map(with_constants, role.selections)) for role in self._roles]
         self._derives = bool(relation.derived)
         self._stored = relation.stored.names
         self._schema: pa.Schema | None = None  # of the last batch, and where its columns are
@@ -47,7 +49,7 @@ class Entry:
         arrays = self._read(batch)
         n_rows = batch.num_rows
         if len(self._roles) == 1:
-            selections = self._roles[0].selections
+            selections = self._selections[0]
             for i, predicate in enumerate(selections):
                 kept = keep(predicate, _reader(arrays), n_rows, self._functions)
                 if kept is not None:
@@ -63,9 +65,9 @@ class Entry:
 
     def _flagged(self, arrays: Arrays, n_rows: int) -> tuple[Arrays, int]:
         flags: dict[str, npt.NDArray[np.bool_]] = {}
-        for role in self._roles:
+        for role, selections in zip(self._roles, self._selections, strict=True):
             if role.flag is not None:
-                flags[role.flag] = self._passing(role.selections, arrays, n_rows)
+                flags[role.flag] = self._passing(selections, arrays, n_rows)
         wanted = None
         if len(flags) == len(self._roles):
             wanted = np.logical_or.reduce(list(flags.values()))

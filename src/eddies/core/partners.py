@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.graph import Graph
@@ -23,7 +24,9 @@ from eddies.core.modules.stem import SteM
 from eddies.core.state.columns import Words, column_of, is_key_type
 from eddies.core.state.keys import key_words
 
-__all__ = ["Partners"]
+__all__ = ["PartnerFilter", "Partners"]
+
+Ids = npt.NDArray[np.int32]
 
 _KEYS_PER_WORD = 8  # eight bits a key
 _CHUNK_ROWS = 1 << 16
@@ -75,9 +78,9 @@ class Partners:
 
     def filter(
         self, relation: int, ended: Sequence[bool], expected_rows: Mapping[str, int]
-    ) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
-        """A function that drops rows without partners from batches of `relation`; None if no relation
-        that has ended tells anything. `expected_rows` are those of relations in all.
+    ) -> PartnerFilter | None:
+        """Drops rows of `relation` that have no partners; None if no relation that has ended tells
+        anything. `expected_rows` are those of relations in all.
         """
         n_likely, _ = self.rows_to_come(relation, ended, expected_rows)
         read = self._graph.relations[relation].read
@@ -91,7 +94,7 @@ class Partners:
                 n_all = expected_rows.get(store.name, store.n_rows)
                 if store.n_rows <= max(_THINNED_OUT * n_all, n_likely / _SMALLER):
                     asked.append(_Asked(column, type_, self._bloom(source, other)))
-        return _PartnerFilter(asked) if asked else None
+        return PartnerFilter(asked) if asked else None
 
     def _bloom(self, source: int, column: str) -> Words:
         if (source, column) not in self._blooms:
@@ -132,31 +135,40 @@ class _Asked:
         return self.n_in < _JUDGED_ROWS or self.n_kept <= _KEEPS_TOO_MUCH * self.n_in
 
 
-class _PartnerFilter:
+class PartnerFilter:
     """Asks filters one after another, the one that keeps least first."""
 
     def __init__(self, asked: list[_Asked]) -> None:
         self._asked = asked
+        self.columns = frozenset(one.column for one in asked)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that may have partners."""
+        rows = self.rows(batch.column, batch.num_rows, None)
+        return batch if rows is None else batch.take(pa.array(rows))
+
+    def rows(self, array: Callable[[str], pa.Array], n_rows: int, rows: Ids | None) -> Ids | None:
+        """Those of `rows` (None: of all `n_rows`) that may have partners; None: all. `array` gives
+        columns, and only those among `self.columns` are asked for.
+        """
         for asked in self._asked:
-            array = batch.column(asked.column)
-            if batch.num_rows == 0 or array.type != asked.type:
+            n_in = n_rows if rows is None else rows.shape[0]
+            keys = array(asked.column)
+            if n_in == 0 or keys.type != asked.type:
                 continue
-            words, valid = key_words([(column_of(array), None)])
-            n_rows = batch.num_rows
-            positions = np.empty(n_rows + 1, dtype=np.int32)
-            passed = np.empty(n_rows + 1, dtype=np.uint64)
+            words, valid = key_words([(column_of(keys), rows)])
+            positions = np.empty(n_in + 1, dtype=np.int32)
+            passed = np.empty(n_in + 1, dtype=np.uint64)
             n_kept = may_contain(np.ascontiguousarray(words), asked.bloom, positions, passed)
             kept = positions[:n_kept]
             if valid is not None:
                 kept = kept[valid[kept] != 0]
-            asked.n_in += n_rows
+            asked.n_in += n_in
             asked.n_kept += kept.shape[0]
-            if kept.shape[0] <= _KEEPS_TOO_MUCH * n_rows:
-                batch = batch.take(pa.array(kept))
+            if kept.shape[0] <= _KEEPS_TOO_MUCH * n_in:
+                rows = kept if rows is None else rows[kept]
         self._asked = sorted(
             (asked for asked in self._asked if asked.is_worth_asking),
             key=lambda asked: asked.n_kept / max(asked.n_in, 1),
         )
-        return batch
+        return rows

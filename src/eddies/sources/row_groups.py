@@ -1,8 +1,8 @@
 """Reading one row group of a Parquet file, in the task that needs it.
 
 Only the columns asked for are decoded, and those that predicates need are decoded first: when no row
-passes, the others are never touched. Predicates on text whose column is a short dictionary are
-evaluated once for each word of it.
+passes, the others are never touched. The same goes for keys that have no partners (`core.partners`).
+Predicates on text whose column is a short dictionary are evaluated once for each word of it.
 
 Text that a file holds as a short dictionary is read as one: that is several times faster than reading
 strings, and where the reader of the batches can use dictionaries they are handed on so.
@@ -16,11 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
 from eddies.core.expr import Expr
 from eddies.core.functions.signature import Mask
+from eddies.core.partners import PartnerFilter
 from eddies.sources.delivered import convert, without_columns
 from eddies.sources.footers import footer_of
 from eddies.sources.opening import check_unchanged, reading
@@ -31,11 +33,15 @@ from eddies.sources.ranges import NOTHING, Range, leaf_by_name, point, range_of
 from eddies.sources.rows_that_pass import RowFilter
 from eddies.sources.source import DEFAULT_BATCH_ROWS
 
-__all__ = ["ParquetSplit", "ranges_of"]
+__all__ = ["OpenFile", "ParquetSplit", "ranges_of"]
 
 # A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
 # that stands there itself takes its length (4 bytes) at least.
 _DICTIONARY_BYTES_A_ROW = 3.0
+
+# Least and greatest keys of the row groups of files, by file and column.
+_spans_by_key: dict[tuple[str, DataFile, str, pa.DataType], tuple[tuple[int, int] | None, ...]] = {}
+_MOST_SPANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +62,26 @@ class ParquetSplit:
         batch_rows: int = DEFAULT_BATCH_ROWS,
         *,
         dictionaries: bool = False,
+        opened: OpenFile | None = None,
+        partners: PartnerFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """See `Split.read`. With `dictionaries`, text may come as dictionary arrays."""
+        """See `Split.read`. With `dictionaries`, text may come as dictionary arrays. Whoever reads many
+        splits gives the same `opened` to all of them, and closes it; they have been pruned by `where`.
+        Rows that have no `partners` are left out.
+        """
         check_unchanged(self.place, self.file)
-        footer = footer_of(self.place, self.file)
-        constants = partition_values(self.file, self.schema)
-        if where and not self.may_pass(Pruner(where, self.schema)):
+        if opened is None and where and not self.may_pass(Pruner(where, self.schema)):
             return
-        reader = _Reader(self, footer, tuple(columns), constants, dictionaries)
-        with reading(self.file):
-            yield from reader.batches(where, batch_rows)
+        constants = partition_values(self.file, self.schema)
+        own = OpenFile() if opened is None else opened
+        try:
+            own.turn_to(self.place, self.file)
+            reader = _Reader(self, own, tuple(columns), constants, dictionaries, partners)
+            with reading(self.file):
+                yield from reader.batches(where, batch_rows)
+        finally:
+            if opened is None:
+                own.close()
 
     def may_pass(self, pruner: Pruner) -> bool:
         """Whether some row might fulfil the predicates of `pruner`."""
@@ -76,6 +92,38 @@ class ParquetSplit:
         return pruner.may_pass(
             ranges_of(footer, self.row_group, leaves, constants, self.schema, pruner.columns)
         )
+
+    def key_span(self, column: str) -> tuple[int, int] | None:
+        """The least and greatest value of a whole number, date or timestamp, if the footer says."""
+        return _key_spans(self.place, self.file, column, self.schema.field(column).type)[
+            self.row_group
+        ]
+
+
+def _key_spans(
+    place: Place, file: DataFile, column: str, type_: pa.DataType
+) -> tuple[tuple[int, int] | None, ...]:
+    """`ParquetSplit.key_span` of all row groups of a file; worked out once."""
+    key = (place.system.type_name, file, column, type_)
+    if key not in _spans_by_key:
+        if len(_spans_by_key) >= _MOST_SPANS:
+            _spans_by_key.clear()
+        _spans_by_key[key] = tuple(_read_key_spans(footer_of(place, file), file, column, type_))
+    return _spans_by_key[key]
+
+
+def _read_key_spans(
+    footer: parquet.FileMetaData, file: DataFile, column: str, type_: pa.DataType
+) -> Iterator[tuple[int, int] | None]:
+    leaf = leaf_by_name(footer.schema).get(column)
+    is_partition = column in dict(file.partition)
+    for number in range(footer.num_row_groups):
+        low = high = None
+        if leaf is not None and not is_partition:
+            chunk = footer.row_group(number).column(leaf)
+            pieces = range_of(chunk, footer.schema.column(leaf), type_).pieces
+            low, high = pieces[0] if len(pieces) == 1 else (None, None)
+        yield (low, high) if isinstance(low, int) and isinstance(high, int) else None
 
 
 def ranges_of(
@@ -103,23 +151,67 @@ def ranges_of(
     return ranges
 
 
+class OpenFile:
+    """A file that stays open from one row group to the next. For one thread; close it at the end."""
+
+    def __init__(self) -> None:
+        self._file: tuple[Place, DataFile] | None = None
+        self._dictionaries: list[str] = []
+        self._opened: parquet.ParquetFile | None = None
+
+    def turn_to(self, place: Place, file: DataFile) -> None:
+        """Row groups of this file come next."""
+        if self._file is not None and place is self._file[0] and file == self._file[1]:
+            return
+        self.close()
+        self._file = place, file
+        self.footer = footer_of(place, file)
+        self.leaves = leaf_by_name(self.footer.schema)
+        self.names = frozenset(self.footer.schema.to_arrow_schema().names)
+
+    def reader(self, dictionaries: list[str]) -> parquet.ParquetFile:
+        """A reader of the file that gives these columns as dictionaries."""
+        if self._opened is None or dictionaries != self._dictionaries:
+            self.close()
+            assert self._file is not None, "turn_to comes first"
+            place, path = self._file[0], self._file[1].path
+            self._dictionaries = dictionaries
+            self._opened = parquet.ParquetFile(
+                path if place.is_local else place.system.open_input_file(path),
+                memory_map=place.is_local,
+                pre_buffer=not place.is_local,
+                metadata=self.footer,
+                read_dictionary=dictionaries,
+                coerce_int96_timestamp_unit="us",
+            )
+        return self._opened
+
+    def close(self) -> None:
+        """Closes the file, if one is open."""
+        if self._opened is not None:
+            self._opened.close(force=True)
+            self._opened = None
+
+
 class _Reader:
     """One reading of a split."""
 
     def __init__(
         self,
         split: ParquetSplit,
-        footer: parquet.FileMetaData,
+        file: OpenFile,
         columns: tuple[str, ...],
         constants: Mapping[str, pa.Scalar],
         keeps_dictionaries: bool,
+        partners: PartnerFilter | None,
     ) -> None:
         self._split = split
-        self._footer = footer
+        self._partners = partners
+        self._file = file
         self._columns = columns
         self._constants = constants
         self._keeps_dictionaries = keeps_dictionaries
-        self._stored = frozenset(footer.schema.to_arrow_schema().names) - constants.keys()
+        self._stored = file.names - constants.keys()
 
     def batches(self, where: tuple[Expr, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows, at most `batch_rows` at once; a small row group in one piece."""
@@ -131,26 +223,15 @@ class _Reader:
             for start in range(0, n_rows, batch_rows):
                 yield self._delivered({}, min(batch_rows, n_rows - start), None)
             return
-        with self._opened(needed) as opened:
-            if tested and n_rows <= batch_rows:
-                yield from self._tested_first(opened, tested, needed, rows)
-            else:
-                yield from self._streamed(opened, needed, rows, batch_rows)
-
-    def _opened(self, needed: list[str]) -> parquet.ParquetFile:
-        place, path = self._split.place, self._split.file.path
-        return parquet.ParquetFile(
-            path if place.is_local else place.system.open_input_file(path),
-            memory_map=place.is_local,
-            pre_buffer=not place.is_local,
-            metadata=self._footer,
-            read_dictionary=self._short_dictionaries(needed),
-            coerce_int96_timestamp_unit="us",
-        )
+        opened = self._file.reader(self._short_dictionaries(needed))
+        if (tested or self._partners is not None) and n_rows <= batch_rows:
+            yield from self._tested_first(opened, tested, needed, rows)
+        else:
+            yield from self._streamed(opened, needed, rows, batch_rows)
 
     def _short_dictionaries(self, names: list[str]) -> list[str]:
-        group = self._footer.row_group(self._split.row_group)
-        leaves = leaf_by_name(self._footer.schema)
+        group = self._file.footer.row_group(self._split.row_group)
+        leaves = self._file.leaves
         found = []
         for name in names:
             if name not in leaves or not pa.types.is_string(self._split.schema.field(name).type):
@@ -171,11 +252,39 @@ class _Reader:
         mask = self._mask(rows, arrays, self._split.n_rows)
         if mask is not None and not mask.any():
             return
+        chosen = None
+        if self._partners is not None:
+            keys = self._partners.columns & set(needed)
+            found = self._whole(opened, [name for name in needed if name in keys - arrays.keys()])
+            if found is None:
+                yield from self._streamed(opened, needed, rows, self._split.n_rows)
+                return
+            arrays |= found
+            chosen = self._with_partners(self._partners, arrays, self._split.n_rows, mask)
+            if chosen is not None and not chosen.shape[0]:
+                return
         others = self._whole(opened, [name for name in needed if name not in arrays])
         if others is None:
             yield from self._streamed(opened, needed, rows, self._split.n_rows)
         else:
-            yield self._delivered(arrays | others, self._split.n_rows, mask)
+            yield self._delivered(arrays | others, self._split.n_rows, mask, chosen)
+
+    def _with_partners(
+        self,
+        partners: PartnerFilter,
+        arrays: Mapping[str, pa.Array],
+        n_rows: int,
+        mask: Mask | None,
+    ) -> npt.NDArray[np.int32] | None:
+        """The rows of `mask` that may have partners; None if it is not worth choosing among them."""
+
+        def array(name: str) -> pa.Array:
+            if name not in arrays:
+                return pa.nulls(n_rows)
+            return self._converted(name, arrays[name], keeps_dictionaries=True)
+
+        passing = None if mask is None else np.flatnonzero(mask).astype(np.int32)
+        return partners.rows(array, n_rows, passing)
 
     def _whole(self, opened: parquet.ParquetFile, names: list[str]) -> dict[str, pa.Array] | None:
         """Columns in one piece each; None if one has more text than an Arrow array can hold."""
@@ -216,12 +325,18 @@ class _Reader:
         return array if keeps_dictionaries and is_dictionary else convert(array, type_)
 
     def _delivered(
-        self, arrays: Mapping[str, pa.Array], n_rows: int, mask: Mask | None
+        self,
+        arrays: Mapping[str, pa.Array],
+        n_rows: int,
+        mask: Mask | None,
+        chosen: npt.NDArray[np.int32] | None = None,
     ) -> pa.RecordBatch:
-        """The columns asked for, of the rows set in `mask`."""
-        if mask is not None:
-            n_rows = int(np.count_nonzero(mask))
-        kept = None if mask is None else pa.array(mask)
+        """The columns asked for, of the rows `chosen`, or else of those set in `mask`."""
+        kept = None
+        if chosen is not None:
+            n_rows, kept = chosen.shape[0], pa.array(chosen)
+        elif mask is not None:
+            n_rows, kept = int(np.count_nonzero(mask)), pa.array(mask)
         if not self._columns:
             return without_columns(n_rows)
         delivered = []
@@ -231,7 +346,7 @@ class _Reader:
                 if kept is not None and _is_view(array.type):
                     array = self._converted(name, array, self._keeps_dictionaries)
                 if kept is not None:
-                    array = array.filter(kept)
+                    array = array.filter(kept) if chosen is None else array.take(kept)
                 delivered.append(self._converted(name, array, self._keeps_dictionaries))
             elif name in self._constants:
                 delivered.append(pa.repeat(self._constants[name], n_rows))

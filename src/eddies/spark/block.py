@@ -20,11 +20,13 @@ from eddies.core.output import result_schema
 from eddies.core.query import Query
 from eddies.errors import OptionError
 from eddies.sources.reachable import AccessSource
+from eddies.sources.source import Split
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
 from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, make_pack
 from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
+from eddies.spark.key_ranges import RangeFilter, plan_ranges, spans_of
 from eddies.spark.reading import HashFilter, Reading
 from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.spark.shared_cells import plan_shared_cells
@@ -51,6 +53,9 @@ class BlockPlan:
     windows: Mapping[str, Window] = field(default_factory=dict)  # by relation
     access: Mapping[str, AccessSource] = field(default_factory=dict)  # relations with several ways
     prefer: Expr | None = None  # what should come out first, if it is about a source of the block
+    splits: Mapping[str, tuple[Split, ...]] = field(
+        default_factory=dict
+    )  # by relation, where known
     semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
 
     @property
@@ -187,15 +192,30 @@ class BlockPlan:
         source = self.inputs[name].source
         assert source is not None, "direct delivery is of sources"
         columns, where = wanted_of(self.graph, relation)
-        splits = () if name in self.access else tuple(source.splits(where))
+        splits = () if name in self.access else self.splits.get(name)
+        if splits is None:
+            splits = tuple(source.splits(where))
         delivery, shares = self.cells.deliveries[name], self.cells.shares
+        hashed = [on for on in delivery.hashed if not on.borders]
+        ranged = [
+            RangeFilter(
+                on.column,
+                shares[on.dimension],
+                on.dimension,
+                on.borders,
+                spans_of(splits, on.column),
+            )
+            for on in delivery.hashed
+            if on.borders
+        ]
         return Reading(
             name,
             columns,
             where,
             splits,
             shares[0] if delivery.is_split else 1,
-            tuple(HashFilter(h.column, shares[h.dimension], h.dimension) for h in delivery.hashed),
+            tuple(HashFilter(on.column, shares[on.dimension], on.dimension) for on in hashed),
+            ranged[0] if ranged else None,
         )
 
 
@@ -228,6 +248,10 @@ def plan_block(
     by_rows = [s.table for s in separate.sources if isinstance(windows.get(s.name), RowWindow)]
     cells = plan_cells(graph, sizes, n_slots, 1 if by_rows else options.cells)
     relations = {relation: inputs[table] for relation, table in tables.items()}
+    splits: dict[str, tuple[Split, ...]] = {}
+    if not is_streaming and not access:
+        splits = _splits(graph, relations)
+        cells = plan_ranges(graph, sizes, splits, n_slots, 1 if by_rows else options.cells, cells)
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
@@ -237,7 +261,17 @@ def plan_block(
     by_relation = relation_windows(separate, windows)
     prefer = _preferred(query, inputs, graph, options)
     plan = BlockPlan(
-        block.name, separate, graph, cells, sizes, relations, pushdown, by_relation, access, prefer
+        block.name,
+        separate,
+        graph,
+        cells,
+        sizes,
+        relations,
+        pushdown,
+        by_relation,
+        access,
+        prefer,
+        splits,
     )
     if not is_streaming:
         plan = replace(plan, semi_joins=_semi_joins(block, plan))
@@ -264,6 +298,16 @@ def plan_shared_block(
     relations = {name: inputs[name] for name in names}
     plan = BlockPlan(block.name, query, graph, cells, sizes, relations, pushdown)
     return replace(plan, cells=stored_cells(options, plan) or cells)
+
+
+def _splits(graph: Graph, inputs: Mapping[str, Input]) -> dict[str, tuple[Split, ...]]:
+    """The splits of what cells read themselves."""
+    found = {}
+    for relation in graph.relations:
+        source = inputs[relation.name].source
+        if source is not None:
+            found[relation.name] = tuple(source.splits(wanted_of(graph, relation)[1]))
+    return found
 
 
 def _condition(block: Block, graph: Graph, relation: Relation) -> str:

@@ -16,6 +16,9 @@ A relation that is only asked for matches (EXISTS, IN) is hashed or replicated l
 its rows that a tuple can match are where the tuple is; it divides no result by itself. NULL keys are
 dropped on the way, as they match nothing: only NOT IN wants to know of them, so it is replicated.
 
+Where files lie in the order of a key, a dimension may divide its class by ranges instead of by hash
+(`key_ranges`): then reading is divided, too.
+
 Known limitations: a relation with several roles (a self-join) is replicated as a whole, unless it is
 the largest, when each role becomes a relation of its own (`separate_roles`). Derived keys
 (`a.x + 1 = b.y`) are not hashed: their relation is replicated over the class.
@@ -37,8 +40,10 @@ __all__ = [
     "CellPlan",
     "Delivery",
     "HashedOn",
+    "Parted",
     "RelationSize",
     "box",
+    "hashable_columns",
     "plan_cells",
     "separate_roles",
 ]
@@ -82,11 +87,14 @@ class RelationSize:
 
 @dataclass(frozen=True, slots=True)
 class HashedOn:
-    """A dimension that divides a relation by the hash of `column`."""
+    """A dimension that divides a relation by the hash of `column`, or by ranges of it between `borders`
+    (`key_ranges`).
+    """
 
     column: str
     key_class: int
     dimension: int
+    borders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,7 @@ class Delivery:
         if self.how == "partitions":
             return "its own partitions"
         parts = ["split by rows"] if self.is_split else []
-        parts += [f"hashed on {on.column}" for on in self.hashed]
+        parts += [f"{'ranges of' if on.borders else 'hashed on'} {on.column}" for on in self.hashed]
         return f"{' and '.join(parts) or 'replicated'}, {self.how}"
 
 
@@ -131,7 +139,10 @@ class CellPlan:
                 given["relation"],
                 given["how"],
                 given["is_split"],
-                tuple(HashedOn(**on) for on in given["hashed"]),
+                tuple(
+                    HashedOn(**{**on, "borders": tuple(on.get("borders", ()))})
+                    for on in given["hashed"]
+                ),
             )
             for name, given in values["deliveries"].items()
         }
@@ -184,7 +195,7 @@ def plan_cells(
     largest = max(driving, key=lambda name: sizes[name].rows)
     splittable = [name for name in driving if roles[name] == 1 and sizes[name].is_divisible]
     splittable.sort(key=lambda name: -sizes[name].rows)
-    hashable = _hashable(graph)
+    hashable = hashable_columns(graph)
     for name, size in sizes.items():
         if size.key:
             hashable[name] = {n: c for n, c in hashable[name].items() if c in size.key}
@@ -235,7 +246,7 @@ def _divides(shares: Sequence[int], divisible: set[int]) -> bool:
     return all(share == 1 or number in divisible for number, share in enumerate(shares[1:]))
 
 
-def _hashable(graph: Graph) -> dict[str, dict[int, str]]:
+def hashable_columns(graph: Graph) -> dict[str, dict[int, str]]:
     """For each relation of one role the classes that one of its own columns belongs to."""
     found: dict[str, dict[int, str]] = {}
     for relation in graph.relations:
@@ -299,6 +310,16 @@ def _factors(k: int, most: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Borders of a class that is divided by ranges, and by relation the share of its rows that the cell
+    reads which reads most.
+    """
+
+    borders: tuple[int, ...]
+    read: Mapping[str, float]
+
+
 def box(
     names: Sequence[str],
     sizes: Mapping[str, RelationSize],
@@ -307,8 +328,11 @@ def box(
     split: str | None,
     largest: str,
     n_slots: int,
+    parted: Parted | None = None,
 ) -> CellPlan:
-    """The cost of one box: the work of a cell, for each round of cells, plus what is exchanged."""
+    """The cost of one box: the work of a cell, for each round of cells, plus what is exchanged. With
+    `parted`, what has a share is divided by ranges.
+    """
     deliveries: dict[str, Delivery] = {}
     cell_ns, exchange_ns = _TASK_NS, 0.0
     n_cells = prod(shares)
@@ -316,7 +340,7 @@ def box(
     for name in names:
         size = sizes[name]
         hashed = tuple(
-            HashedOn(column, number, 1 + number)
+            HashedOn(column, number, 1 + number, parted.borders if parted is not None else ())
             for number, column in hashable[name].items()
             if shares[1 + number] > 1
         )
@@ -325,7 +349,10 @@ def box(
         kept = size.rows / prod(shares[on.dimension] for on in hashed)
         if is_split:
             kept /= shares[0]
-        if size.how == "direct":
+        if parted is not None and hashed:
+            kept = size.rows * parted.read[name]
+            cell_ns += kept * _READ_NS_A_BYTE * size.row_bytes
+        elif size.how == "direct":
             read = size.rows / shares[0] if is_split else size.rows
             cell_ns += read * (_READ_NS_A_BYTE * size.row_bytes + _FILTER_NS * len(hashed))
         else:

@@ -7,7 +7,9 @@ is made once and travels to all of them:
   of the rows, counted over the concatenated splits. Splits outside of the interval are not opened; one
   that is cut by a border is read by both neighbours, each of which keeps its side;
 * a *hashed* relation is read by all and filtered: a row stays where the hash of its key says. NULL
-  keys match nothing and are dropped.
+  keys match nothing and are dropped;
+* a relation divided by *ranges* of keys (`key_ranges`) is read where its row groups meet those of the
+  cell, and filtered where they lie across a border.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddies.core.constants import with_constants
 from eddies.core.expr import Expr
+from eddies.core.partners import PartnerFilter
 from eddies.core.state.columns import column_of
 from eddies.sources.pruning import Pruner
-from eddies.sources.row_groups import ParquetSplit
+from eddies.sources.row_groups import OpenFile, ParquetSplit
 from eddies.sources.source import Split
+from eddies.spark.key_ranges import RangeFilter
 
 __all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 
@@ -59,7 +64,9 @@ class HashFilter:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all cells read of one relation. `row_share` is 1 if the rows are not split."""
+    """What all cells read of one relation. `row_share` is 1 if the rows are not split, and so it is if
+    they are divided by ranges.
+    """
 
     relation: str
     columns: tuple[str, ...]
@@ -67,6 +74,7 @@ class Reading:
     splits: tuple[Split, ...]
     row_share: int
     filters: tuple[HashFilter, ...]
+    ranged: RangeFilter | None = None
 
     def batches(
         self,
@@ -76,21 +84,31 @@ class Reading:
         is_last: bool = False,
         even_empty: bool = False,
         bounds: tuple[Expr, ...] = (),
+        partners: PartnerFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of
         which nothing is left come only if `even_empty`.
 
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
         which are dealt out (see `heavy_keys`). Splits that hold nothing within `bounds` may be left
-        out, but not where rows with heavy keys are counted: cells may have different bounds.
+        out, and rows without `partners`, but not where rows with heavy keys are counted: cells may have
+        different ones.
         """
         n_before = 0
-        assert not (is_last and bounds and heavy), "cells deal out alike what they read alike"
-        for batch in self._split_rows(coordinates[0], bounds):
-            kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
-            n_before += batch.num_rows
-            if kept.num_rows or even_empty:
-                yield kept
+        is_counted = is_last and bool(heavy)
+        assert not (is_counted and (bounds or partners)), (
+            "cells deal out alike what they read alike"
+        )
+        with _Scan(self.columns, self.where, bounds, partners) as scan:
+            if self.ranged is not None:
+                arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], scan)
+            else:
+                arrivals = self._split_rows(coordinates[0], scan)
+            for batch in arrivals:
+                kept = self._hashed(batch, coordinates, heavy or {}, n_before if is_last else None)
+                n_before += batch.num_rows
+                if kept.num_rows or even_empty:
+                    yield kept
 
     @property
     def uses_bounds(self) -> bool:
@@ -101,9 +119,18 @@ class Reading:
         """The rows of a batch that belong to the cell; for those that come another way."""
         return self._hashed(batch, coordinates, {}, None)
 
-    def _split_rows(self, part: int, bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
+    def _in_ranges(
+        self, ranged: RangeFilter, coordinate: int, scan: _Scan
+    ) -> Iterator[pa.RecordBatch]:
+        for number, split in enumerate(self.splits):
+            if ranged.meets(number, coordinate) and scan.may_pass(split):
+                is_inside = ranged.is_inside(number)
+                for batch in scan.read(split):
+                    yield batch if is_inside else ranged.kept(batch, coordinate)
+
+    def _split_rows(self, part: int, scan: _Scan) -> Iterator[pa.RecordBatch]:
         if self.row_share == 1:
-            yield from self._whole(self.splits, bounds)
+            yield from _whole(self.splits, scan)
             return
         sizes = [split.n_rows for split in self.splits]
         known = [size for size in sizes if size is not None]
@@ -111,9 +138,9 @@ class Reading:
             dealt = _dealt(known, self.row_share)
             if dealt is not None:
                 mine = [s for s, cell in zip(self.splits, dealt, strict=True) if cell == part]
-                yield from self._whole(mine, bounds)
+                yield from _whole(mine, scan)
             else:
-                yield from self._interval(part, known, bounds)
+                yield from self._interval(part, known, scan)
             return
         # Nobody knows the borders: deal out whole splits, or batches if there are few splits.
         # Batches can be dealt out only if every reading gives the same ones.
@@ -122,19 +149,12 @@ class Reading:
         )
         number = 0
         for split in self.splits[part :: self.row_share] if many else self.splits:
-            for batch in split.read(self.columns, self.where):
+            for batch in scan.read(split):
                 if many or number % self.row_share == part:
                     yield batch
                 number += 1
 
-    def _whole(self, splits: Sequence[Split], bounds: tuple[Expr, ...]) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            if _may_pass(split, bounds):
-                yield from split.read(self.columns, self.where)
-
-    def _interval(
-        self, part: int, sizes: Sequence[int], bounds: tuple[Expr, ...]
-    ) -> Iterator[pa.RecordBatch]:
+    def _interval(self, part: int, sizes: Sequence[int], scan: _Scan) -> Iterator[pa.RecordBatch]:
         total = sum(sizes)
         begin = total * part // self.row_share
         end = total * (part + 1) // self.row_share
@@ -142,14 +162,14 @@ class Reading:
         for split, size in zip(self.splits, sizes, strict=True):
             low, high = max(begin - first, 0), min(end - first, size)
             first += size
-            if low >= high or not _may_pass(split, bounds):
+            if low >= high or not scan.may_pass(split):
                 continue
             if (low, high) == (0, size):
-                yield from split.read(self.columns, self.where)
+                yield from scan.read(split)
                 continue
             # A border: predicates must not move it, so this split is read without them.
             position = 0
-            for batch in split.read(self.columns):
+            for batch in scan.read_all(split):
                 start = min(max(low - position, 0), batch.num_rows)
                 stop = min(max(high - position, 0), batch.num_rows)
                 position += batch.num_rows
@@ -198,8 +218,48 @@ def _dealt(sizes: Sequence[int], row_share: int) -> list[int] | None:
     return cells if max(loads)[0] <= _UNEVEN * sum(sizes) / row_share else None
 
 
-def _may_pass(split: Split, bounds: tuple[Expr, ...]) -> bool:
-    """Whether a split may hold rows within `bounds`, as far as can be told without reading it."""
-    if not bounds or not isinstance(split, ParquetSplit):
-        return True
-    return split.may_pass(Pruner(bounds, split.schema))
+def _whole(splits: Sequence[Split], scan: _Scan) -> Iterator[pa.RecordBatch]:
+    for split in splits:
+        if scan.may_pass(split):
+            yield from scan.read(split)
+
+
+class _Scan:
+    """One reading of splits: keeps what they share from one to the next, such as an open file."""
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        where: tuple[Expr, ...],
+        bounds: tuple[Expr, ...],
+        partners: PartnerFilter | None,
+    ) -> None:
+        self._columns, self._bounds = columns, bounds
+        self._where = tuple(map(with_constants, where))
+        self._partners = partners
+        self._file = OpenFile()
+        self._pruner: tuple[pa.Schema, Pruner] | None = None
+
+    def __enter__(self) -> _Scan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def may_pass(self, split: Split) -> bool:
+        """Whether a split may hold rows within the bounds, as far as can be told without reading it."""
+        if not self._bounds or not isinstance(split, ParquetSplit):
+            return True
+        if self._pruner is None or self._pruner[0] is not split.schema:
+            self._pruner = split.schema, Pruner(self._bounds, split.schema)
+        return split.may_pass(self._pruner[1])
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split that predicates, and keys without partners, leave."""
+        if not isinstance(split, ParquetSplit):
+            return split.read(self._columns, self._where)
+        return split.read(self._columns, self._where, opened=self._file, partners=self._partners)
+
+    def read_all(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """All rows of a split."""
+        return split.read(self._columns)

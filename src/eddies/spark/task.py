@@ -37,6 +37,8 @@ from eddies.spark.trace import Trace
 
 __all__ = ["EddyTask"]
 
+_SMALL_ROWS = 16_384  # of a batch: for fewer, routing costs more than the work
+
 Arrivals = Callable[[], Iterator[pa.RecordBatch]]
 
 
@@ -172,7 +174,13 @@ class EddyTask:
             reading = self.readings[name]
             uses_bounds = reading.uses_bounds and not (is_last and heavy)
             bounds = eddy.bounds(name) if uses_bounds and not eddy.is_hopeless else ()
-            yield from reading.batches(coordinates, heavy, is_last=is_last, bounds=bounds)
+            if not is_last:
+                yield from reading.batches(coordinates, heavy, bounds=bounds)
+                return
+            partners = eddy.partner_filter(name, self.expected_rows) if uses_bounds else None
+            yield from _in_larger_batches(
+                reading.batches(coordinates, heavy, is_last=True, bounds=bounds, partners=partners)
+            )
 
     def _take_in(
         self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
@@ -180,7 +188,7 @@ class EddyTask:
         n_before = 0
         if not eddy.is_hopeless:
             kept = None
-            if name != self.order[-1]:  # whose rows are not stored: to probe with them is cheaper
+            if name != self.order[-1]:  # whose rows are not stored: it is left to their reader
                 kept = eddy.partner_filter(name, self.expected_rows)
             for batch in arrivals:
                 try:
@@ -195,6 +203,30 @@ class EddyTask:
                     raise
                 n_before += batch.num_rows
         eddy.end(name)
+
+
+def _in_larger_batches(arrivals: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows; small batches that follow each other come as one."""
+    small: list[pa.RecordBatch] = []
+    n_rows = 0
+    for batch in arrivals:
+        if batch.num_rows >= _SMALL_ROWS or (small and batch.schema != small[0].schema):
+            yield from _together(small)
+            small, n_rows = [], 0
+        if batch.num_rows >= _SMALL_ROWS:
+            yield batch
+            continue
+        small.append(batch)
+        n_rows += batch.num_rows
+        if n_rows >= _SMALL_ROWS:
+            yield from _together(small)
+            small, n_rows = [], 0
+    yield from _together(small)
+
+
+def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if batches:
+        yield batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _partition() -> int:

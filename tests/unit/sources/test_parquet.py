@@ -15,9 +15,12 @@ import pytest
 from pyarrow import parquet
 
 import eddies
+from eddies.core.eddy import Eddy
 from eddies.core.expr import Call, Column, Literal
+from eddies.core.query import Equality, Output, Query, Source
 from eddies.errors import SourceError
 from eddies.sources.footers import forget_footers
+from eddies.spark.reading import Reading
 from tests.support.bag import assert_same_bag
 from tests.support.source_rows import read_all
 
@@ -380,3 +383,69 @@ def test_text_may_come_as_dictionaries_and_is_the_same(tmp_path: Path) -> None:
     assert pa.types.is_dictionary(coded.schema.field("word").type)
     assert coded.schema.field("note").type == pa.string()  # every note is another
     assert coded.column("word").dictionary_decode().equals(plain.column("word"))
+
+
+def test_a_file_is_opened_once_for_all_its_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        table = pa.table({"x": range(40), "t": [f"{name}{i % 3}" for i in range(40)]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=10)
+    splits = eddies.read.parquet(str(tmp_path)).splits()
+    opened: list[object] = []
+    make = parquet.ParquetFile
+
+    def counted(path: object, **settings: object) -> parquet.ParquetFile:
+        opened.append(path)
+        return make(path, **settings)
+
+    monkeypatch.setattr(parquet, "ParquetFile", counted)
+    reading = Reading("t", ("x", "t"), (), tuple(splits), 1, ())
+    found = [x for batch in reading.batches((0,)) for x in batch["x"].to_pylist()]
+    assert found == [*range(40), *range(40)]
+    assert len(opened) == 2
+
+
+def test_rows_without_partners_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_rows = 4000
+    table = pa.table(
+        {
+            "k": pa.array([None if i % 10 == 9 else i for i in range(n_rows)], pa.int64()),
+            "flag": ["yes" if i % 2 else "no" for i in range(n_rows)],
+            "text": [f"number {i}" for i in range(n_rows)],
+        }
+    )
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=20)
+    splits = tuple(eddies.read.parquet(str(tmp_path / "t.parquet")).splits())
+    schema = pa.schema([("k", pa.int64())])
+    query = Query(
+        sources=(Source("a", "a", schema), Source("t", "t", table.schema)),
+        equalities=(Equality(Column("a", "k"), Column("t", "k"), pa.int64()),),
+        output=(Output("text", Column("t", "text"), pa.string()),),
+    )
+    eddy = Eddy(query)
+    eddy.push("a", pa.record_batch({"k": pa.array(range(1000, 1100), pa.int64())}))
+    eddy.end("a")
+    partners = eddy.partner_filter("t", {"a": 1000, "t": n_rows})
+    assert partners is not None
+    decoded: list[tuple[int, str]] = []
+    read_row_group = parquet.ParquetFile.read_row_group
+
+    def counted(
+        self: parquet.ParquetFile, i: int, columns: list[str], **settings: object
+    ) -> pa.Table:
+        decoded.extend((i, name) for name in columns)
+        return read_row_group(self, i, columns, **settings)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", counted)
+    where = (Call("eq", (column("flag"), Literal("yes", pa.string()))),)
+    reading = Reading("t", ("k", "text"), where, splits, 1, ())
+    found = pa.Table.from_batches(reading.batches((0,), is_last=True, partners=partners))
+    wanted = [i for i in range(1000, 1100) if i % 2 and i % 10 != 9]
+    texts = found["text"].to_pylist()
+    assert {f"number {i}" for i in wanted} <= set(texts)  # never one that has partners
+    assert len(texts) == len(set(texts)) < 2 * len(wanted)  # a filter may let some others through
+    assert {i for i, name in decoded if name == "k"} == set(range(len(splits)))
+    assert len([i for i, name in decoded if name == "text"]) < len(splits) / 2
