@@ -115,6 +115,7 @@ class CostAware:
         if not any(outlook.to_come):
             return outlook.held
         choices = {outlook.held, *self._candidates(outlook)}
+        outlook.consider(choices)
         costs = {forms: self._costs(outlook, forms) for forms in choices}
         least = [outlook.spent + min(ends) for ends in zip(*costs.values(), strict=True)]
         loss = {
@@ -147,15 +148,13 @@ class CostAware:
     def _candidates(self, outlook: Outlook) -> set[Forms]:
         """What is held, the best tree for each end, and all parts of these."""
         planner = outlook.planner
-        held = {form.mask for form in outlook.held}
         found = set(planner.subsets(outlook.held))
-        for stretch in outlook.stretches:
-            weight = {}
-            for mask in planner.sets():
-                now = outlook.now.size(mask)
-                later = stretch.world.size(mask)
-                weight[mask] = 3.0 * (later - now) + (0.0 if mask in held else 2.0 * now)
-            found |= set(planner.subsets(planner.best_tree(weight)))
+        now = planner.sizes(outlook.now)
+        price = 2.0 * now
+        price[[planner.number(form.mask) for form in outlook.held]] = 0.0
+        trees = {planner.lightest_tree(3.0 * (later - now) + price) for later in outlook.later}
+        for tree in trees:
+            found.update(planner.subsets(tree))
         return {frozenset(form for form in forms if _is_probed(outlook, form)) for forms in found}
 
     def _costs(self, outlook: Outlook, forms: Forms) -> list[float]:

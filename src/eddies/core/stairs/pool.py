@@ -110,6 +110,7 @@ class Pool:
         self._source = source
         self._store = store
         self._key = tuple(key)
+        self.is_exact = is_exact([self._columns[name] for name in key])  # words are keys
         self._start()
 
     def _start(self) -> None:
@@ -171,11 +172,6 @@ class Pool:
         if self._dead is None:
             return np.arange(n_rows, dtype=np.int32)
         return np.flatnonzero(~self._dead[:n_rows]).astype(np.int32)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether equal words of the key mean equal keys."""
-        return is_exact([self._columns[name] for name in self._key])
 
     def is_dead(self, rows: Ids) -> npt.NDArray[np.bool_] | None:
         """For each of `rows` whether it is dead; None: no row is."""

@@ -29,7 +29,6 @@ many look-ups per inserted tuple.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +44,6 @@ from eddies.core.stairs.lookup import Verify, Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
 from eddies.core.stairs.tuples import History, Match, Tuples
-from eddies.core.state.columns import Column
 from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
@@ -90,13 +88,21 @@ class Stair:
         self._base = Signature(1 << source)
         self._view: HashIndex | None = None
         self._owns_view = False
+        self._verify: Verify | None = None  # for a view whose keys are hashed
         self._n_indexed = 0  # rows in the index of the view that was left last
         self._stem: SteM | None = None
         self._expander: Expander | None = None  # if the form is held on demand: see `expansion`
         self._is_expanded = np.zeros(0, dtype=np.bool_)  # by row of the source
+        self._pace = Pace()
         history.stairs.append(self)
 
     # The verbs
+
+    def takes(self, sources: int) -> bool:
+        """Whether `insert` does anything with tuples over these sources."""
+        if not self.is_open:
+            return False
+        return self._view is None or self._expander is not None or self.building == sources
 
     def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
@@ -150,17 +156,12 @@ class Stair:
         self, view: HashIndex, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
     ) -> tuple[Match | None, Iterator[Match] | None]:
         limit, source = self._history.routed[self.source], self.source
-        found, rest = first_found(view, words, limit, side, chosen, self._verify(view), scratch)
+        found, rest = first_found(view, words, limit, side, chosen, self._verify, scratch)
         base = self._base
         first = None if found is None else Match(found[0], Tuples(base, {source: found[1]}))
         if rest is None:
             return first, None
         return first, (Match(positions, Tuples(base, {source: rows})) for positions, rows in rest)
-
-    def _verify(self, view: HashIndex) -> Verify | None:
-        """How to find out whether keys are equal; None if their words say so."""
-        columns = [self._store.column(name) for name in view.columns]
-        return None if is_exact(columns) else partial(_verified, columns)
 
     def _probe_pool(
         self, pool: Pool, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
@@ -281,7 +282,14 @@ class Stair:
         if self._owns_view:
             index = HashIndex(self._store, self.columns, self._flag)
         self._view = index
+        columns = [self._store.column(name) for name in index.columns]
+        self._verify = None if is_exact(columns) else self._verified
         self._history.is_rewritten = True
+
+    def _verified(self, positions: Ids, rows: Ids, n: int, side: KeySide) -> int:
+        assert self._view is not None
+        stored = [self._store.column(name) for name in self._view.columns]
+        return verify_keys(positions, rows, n, side, stored)
 
     def build(self, mask: int) -> None:
         """Begin to gather all tuples over `mask`. The view stays in use; new tuples that span `mask`
@@ -310,7 +318,7 @@ class Stair:
     def hold_on_demand(self, mask: int, expander: Expander) -> None:
         """Hold all tuples over `mask`, those of a row from the moment it is first asked for."""
         assert self.is_view, "what is expanded on demand are the rows of a view"
-        self.form, self._expander = mask, expander
+        self.form, self._expander, self._pace = mask, expander, Pace()
         self._is_expanded = np.zeros(self._store.n_rows, dtype=np.bool_)
 
     def _expand_for(
@@ -324,7 +332,7 @@ class Stair:
         marks = self._marks()
         words, at = np.unique(words, return_index=True)  # so that each row is met once
         asking = (at if chosen is None else chosen[at]).astype(np.int32)
-        first, rest = first_found(view, words, limit, side, asking, self._verify(view), scratch)
+        first, rest = first_found(view, words, limit, side, asking, self._verify, scratch)
         pairs = [*([] if first is None else [first]), *(rest or ())]
         met = [rows[~marks[rows]] for _, rows in pairs]
         bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
@@ -348,7 +356,7 @@ class Stair:
         """Piece by piece, so that there is never much more in memory than there is room for."""
         expander = self._expander
         assert expander is not None
-        pace, start = Pace(), 0
+        pace, start = self._pace, 0
         while start < rows.shape[0]:
             piece = rows[start : start + pace.n_rows]
             start += piece.shape[0]
@@ -505,7 +513,3 @@ class Stair:
         self._leave_view()
         self._expander = None
         self.form = self.building = 0
-
-
-def _verified(stored: Sequence[Column], positions: Ids, rows: Ids, n: int, side: KeySide) -> int:
-    return verify_keys(positions, rows, n, side, stored)
