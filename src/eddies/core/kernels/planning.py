@@ -21,7 +21,6 @@ from eddies.core.kernels.jit import f64, i64, inlined, kernel, ro, rw, u8
 __all__ = [
     "Cuts",
     "Floats",
-    "Flow",
     "Held",
     "Numbers",
     "Sets",
@@ -82,23 +81,11 @@ class Held(NamedTuple):
     form: Numbers
 
 
-class Flow(NamedTuple):
-    """How rows come: `n_rows[w * n_sources + s]` of source s in world w, `batch[s]` at a time. Tuples
-    go on in pieces of at most `piece[0]`; to take one to a join costs as much as `piece[1]` tuples, and
-    to store it as `piece[2]`.
-    """
-
-    n_rows: Floats
-    batch: Floats
-    piece: Floats
-
-
 _floats = ro(f64)
 _sets = types.NamedUniTuple(rw(i64), 6, Sets)
 _steps = types.NamedUniTuple(rw(i64), 6, Steps)
 _cuts = types.NamedUniTuple(rw(i64), 3, Cuts)
 _held = types.NamedUniTuple(rw(i64), 4, Held)
-_flow = types.NamedUniTuple(rw(f64), 3, Flow)
 
 
 @kernel(types.void(_sets, _floats, _floats, rw(f64)))
@@ -179,68 +166,53 @@ def routes_of(
         step[i] = chosen
 
 
-@kernel(types.void(_sets, _steps, _held, _floats, _floats, _flow, rw(f64), rw(u8)))
+@kernel(types.void(_sets, _steps, _held, _floats, _floats, _floats, rw(f64), rw(u8)))
 def prices_of(
     sets: Sets,
     steps: Steps,
     held: Held,
     sizes: Floats,
     selectivity: Floats,
-    flow: Flow,
+    n_rows: Floats,
     prices: Floats,
     is_view: npt.NDArray[np.uint8],
 ) -> None:
     """What rows cost by choice and world, and which STAIRs must be indexed as views in the first world.
 
-    `sizes` has those of all worlds one after the other, `prices` one entry for each choice and world,
-    and `is_view` one for each choice and STAIR, in the order of `Steps.ends`.
+    `sizes` and `n_rows` (by source) have those of all worlds one after the other, `prices` has one
+    entry for each choice and world, and `is_view` one for each choice and STAIR, in the order of
+    `Steps.ends`.
     """
     n_sets, n_sources = sets.mask.shape[0], sets.single.shape[0]
-    n_worlds = flow.n_rows.shape[0] // n_sources
-    n_stairs = 2 * selectivity.shape[0]
-    most, step_cost, store_cost = flow.piece[0], flow.piece[1], flow.piece[2]
+    n_worlds = n_rows.shape[0] // n_sources
+    n_stairs = steps.ends.shape[0]
     cost = np.empty(n_sets, np.float64)
     step = np.empty(n_sets, np.int64)
     probed = np.empty(n_stairs, np.uint8)
     for choice in range(held.first.shape[0] - 1):
         for world in range(n_worlds):
             now = sizes[world * n_sets : (world + 1) * n_sets]
+            coming = n_rows[world * n_sources : (world + 1) * n_sources]
             routes_of(sets, steps, held, choice, now, selectivity, cost, step)
             probed[:] = 0
             price = 0.0
             for source in range(n_sources):
-                n_rows = flow.n_rows[world * n_sources + source]
-                if n_rows == 0.0:
+                if coming[source] == 0.0:
                     continue
-                # One batch on its way; what it costs counts as often as there are batches.
-                i, n, once = sets.single[source], flow.batch[source], 0.0
+                i = sets.single[source]
+                price += coming[source] * cost[i]
                 while step[i] >= 0:
                     k = step[i]
-                    join, inside, outside = steps.join[k], steps.inside[k], steps.outside[k]
-                    size, to = now[sets.single[outside]], steps.to[k]
-                    is_held = is_stored = False
+                    join, outside, to = steps.join[k], steps.outside[k], steps.to[k]
                     for f in range(held.first[choice], held.first[choice + 1]):
-                        if held.join[f] != join:
-                            continue
-                        if held.source[f] == outside:
-                            size = now[held.form[f]]
+                        if held.join[f] == join and held.source[f] == outside:
                             to = number_of(sets, sets.mask[i] | sets.mask[held.form[f]])
-                            is_held = True
-                        elif held.source[f] == inside and held.form[f] == i:
-                            is_stored = True
-                    if not is_held:
+                    if to == steps.to[k]:
                         probed[2 * join + (steps.ends[2 * join + 1] == outside)] = 1
-                    n_runs = n / most if n > most else min(1.0, n)
-                    n_found = n * size * selectivity[join]
-                    once += n + n_found + step_cost * n_runs
-                    if is_stored:
-                        once += n + store_cost * n_runs
-                    n = n_found
                     i = to
-                price += once * n_rows / flow.batch[source]
             for stair in range(n_stairs):
                 if probed[stair]:
-                    price += flow.n_rows[world * n_sources + steps.ends[stair]]
+                    price += coming[steps.ends[stair]]
             prices[choice * n_worlds + world] = price
             if world == 0:
                 is_view[choice * n_stairs : (choice + 1) * n_stairs] = probed

@@ -105,7 +105,7 @@ class CostAware:
     MARGIN = 0.01
     CAUTION = 0.5
     growth = 1.15
-    stride = 50_000.0
+    stride = 150_000.0
     on_demand = True
 
     def __init__(self) -> None:
@@ -243,6 +243,11 @@ class Migration:
                 self._building = None
                 self._waiting.pop()
         return not self._waiting
+
+    def give_up(self, forms: Forms) -> None:
+        """`forms`, which were held, became views again: they are not asked for when this ends."""
+        self.target -= forms
+        self.held -= forms
 
     def _advance(self, building: _Building, form: Form, most_rows: int, scratch: Scratch) -> int:
         """Join the next rows of the first source with the others; returns how many rows."""

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.planning import Floats, Flow, prices_of
+from eddies.core.kernels.planning import Floats, prices_of
 from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
 
 __all__ = ["Outlook", "Stretch"]
@@ -153,13 +153,12 @@ class Outlook:
         """
         planner = self.planner
         sets, steps = planner.tables
-        n_sources = sets.single.shape[0]
-        flow = Flow(np.concatenate(n_rows), np.ones(n_sources), np.array([1.0, 0.0, 0.0]))
+        coming = np.concatenate(n_rows)
         prices = np.empty(len(choices) * len(sizes))
         is_view = np.empty(len(choices) * steps.ends.shape[0], dtype=np.uint8)
         selectivity = np.asarray(self.selectivity, float)
         held = planner.held(choices)
-        prices_of(sets, steps, held, sizes.ravel(), selectivity, flow, prices, is_view)
+        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, prices, is_view)
         return prices.reshape(len(choices), -1), is_view.reshape(len(choices), -1)
 
     def rows_worth(self, n_tuples: float) -> float:

@@ -269,6 +269,7 @@ class StairsMode(JoinsMode):
             self._migration = Migration(
                 self.stairs, self._planner, self._held, target, outlook.now, on_demand
             )
+            self._held = self._migration.held  # what was dropped is not looked for any more
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
             self._started_ns = self._clock.now_ns()
         self._route_by(self._planner.routing(target, outlook.moments()[0]))
@@ -413,7 +414,10 @@ class StairsMode(JoinsMode):
         """STAIRs that became views for want of room hold no form any more."""
         if self.stairs.history.n_demoted != self._n_demoted:
             self._n_demoted = self.stairs.history.n_demoted
-            self._held = self._really_held(self._held)
+            held = self._really_held(self._held)
+            if self._migration is not None:
+                self._migration.give_up(self._held - held)
+            self._held = held
 
     def _really_held(self, forms: Forms) -> Forms:
         """Those of `forms` that found room; the policy hears of the others that somebody would need."""
