@@ -313,16 +313,18 @@ def test_a_form_dropped_by_a_migration_is_counted_once(monkeypatch):
     assert dropped == {form.mask: 1}
 
 
-def test_a_form_that_loses_its_room_during_a_migration_is_counted_once():
-    data = tables()
+def test_a_form_that_loses_its_room_during_a_migration_is_counted_once(monkeypatch):
+    data, is_over = tables(), [False]
     eddy = start(Options(state="stairs"), data)
     feed(eddy, data, "RST")
+    monkeypatch.setattr(Migration, "stage", lambda *_: is_over[0])
     mode, form, dropped = held_and_policy(eddy)
     stairs = stairs_of(eddy)
     mode._migration = Migration(stairs, mode._planner, mode._held, mode._held, mode._outlook().now)
     stairs.history.allowance = 0
     eddy.push("S", batches(data["S"], 500)[0])
     drained(eddy)
+    is_over[0] = True
     mode.at_safe_point()
     assert mode._migration is None, "it has ended"
     assert not mode._held
