@@ -16,6 +16,7 @@ from eddies.core.kernels.bloom import PATTERNS
 __all__ = [
     "Index",
     "bloom_of",
+    "cheapest_way",
     "compact",
     "copy_bytes",
     "equal_keys",
@@ -24,6 +25,8 @@ __all__ = [
     "groups_of",
     "home_line",
     "is_same_text",
+    "joined_size",
+    "lightest_nodes",
     "mix_word",
     "n_equal_pairs",
     "offsets_of",
@@ -190,3 +193,63 @@ def totals_of(
         if not valid or valid[row]:
             chosen[group].append(values[row])
     return [reduce(members) if members else None for members in chosen]
+
+
+def joined_size(mask: int, rows: Sequence[float], edges: Sequence[tuple[int, int, float]]) -> float:
+    """Tuples of the join of the sources in `mask`; an edge is two sources and a selectivity."""
+    size = math.prod(n for source, n in enumerate(rows) if mask >> source & 1)
+    return size * math.prod(s for a, b, s in edges if mask >> a & 1 and mask >> b & 1)
+
+
+def cheapest_way(
+    mask: int,
+    rows: Sequence[float],
+    edges: Sequence[tuple[int, int, float]],
+    forms: Sequence[tuple[int, int, int]],
+) -> tuple[float, set[tuple[int, int]]]:
+    """Tuples handled from `mask` to the end for one tuple, and the views probed on the way. A form is
+    (source, join, mask).
+    """
+    if mask == (1 << len(rows)) - 1:
+        return 0.0, set()
+    held = {(source, join): form for source, join, form in forms}
+    around = min(
+        (f for f in forms if mask & ~f[2] == 0), key=lambda f: f[2].bit_count(), default=None
+    )
+    ways = []
+    for join, (a, b, selectivity) in enumerate(edges):
+        if (mask >> a & 1) == (mask >> b & 1):
+            continue
+        inside, outside = (a, b) if mask >> a & 1 else (b, a)
+        if around is not None and around[2] == mask and around[1] != join:
+            continue
+        if around is not None and around[2] != mask and not around[2] >> outside & 1:
+            continue
+        met = held.get((outside, join), 1 << outside)
+        n_matches = joined_size(met, rows, edges) * selectivity
+        cost, views = cheapest_way(mask | met, rows, edges, forms)
+        is_stored = held.get((inside, join)) == mask
+        if (outside, join) not in held:
+            views = views | {(outside, join)}
+        ways.append((1.0 + is_stored + n_matches * (1.0 + cost), views))
+    return min(ways, key=lambda way: way[0])
+
+
+def lightest_nodes(
+    mask: int, edges: Sequence[tuple[int, int, float]], weight: dict[int, float]
+) -> float:
+    """The least weight of the inner nodes of a join tree over `mask`, `mask` among them."""
+    if mask.bit_count() == 1:
+        return 0.0
+    inside = [(a, b) for a, b, _ in edges if mask >> a & 1 and mask >> b & 1]
+    found = []
+    for cut in inside:
+        left, grown = 0, 1 << cut[0]
+        while grown != left:
+            left = grown
+            for a, b in inside:
+                if (a, b) != cut and (left >> a & 1 or left >> b & 1):
+                    grown |= 1 << a | 1 << b
+        parts = (left, mask & ~left)
+        found.append(sum(lightest_nodes(part, edges, weight) for part in parts))
+    return min(found) + weight.get(mask, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -11,6 +13,10 @@ from eddies.core.options import Options
 from eddies.core.stairs.expansion import Expansion
 from eddies.core.stairs.operations import is_connected
 from eddies.core.stairs.plan import Form, Planner, World
+from eddies.core.stairs.pool import Pool
+from eddies.core.state.columns import column_of
+from eddies.core.state.keys import key_words
+from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.errors import StateError
 from tests.support.bag import bag_of
@@ -241,3 +247,44 @@ def test_connected_parts_of_a_chain():
     tree = Chain().stairs.tree
     assert [mask for mask in range(1, 8) if not is_connected(tree, mask)] == [R | T]
     assert not is_connected(tree, 0)
+
+
+def test_a_pool_reads_keys_through_its_rows():
+    """Keys that are only hashed are compared where they are stored: with the rows of their source."""
+    schema = pa.schema([("word", pa.string())])
+    store = RowStore("S", schema)
+    words = pa.array(["same", "other", None, "same"])
+    store.append(Block.from_arrow({"word": words}, 4))
+    pool = Pool(Signature(R | S), 1, store, ["word"])
+    pool.append({0: as_ids(7, 8, 9, 7), 1: as_ids(3, 1, 2, 0)}, 4)  # same, other, NULL, same
+    assert not pool.is_exact
+    assert pool.ids(0, as_ids(2, 0)).tolist() == [9, 7]
+    probing = [(column_of(pa.array(["other", "same"])), None)]
+    scratch = Scratch(64)
+    pool.index.catch_up(scratch)
+    found, _ = pool.index.probe(key_words(probing)[0], pool.n_rows, scratch)
+    pairs = zip(scratch.positions[:found].tolist(), scratch.rows[:found].tolist(), strict=True)
+    assert sorted(pairs) == [(0, 1), (1, 0), (1, 3)]
+    # What a collision of hashes would give: each pair of the two keys and the four tuples.
+    positions, rows = as_ids(0, 0, 0, 1, 1, 1), as_ids(0, 1, 3, 0, 1, 3)
+    n = pool.verify(positions, rows, 6, probing)
+    assert list(zip(positions[:n], rows[:n], strict=True)) == [(0, 1), (1, 0), (1, 3)]
+
+
+def test_a_pool_finds_tuples_by_their_rows():
+    store = RowStore("S", pa.schema([("a", pa.int64())]))
+    store.append(Block.from_arrow({"a": pa.array([5, 6])}, 2))
+    pool = Pool(Signature(R | S | T), 1, store, ["a"])
+    n = 9000  # more than there is room for at first
+    numbers = np.arange(n, dtype=np.int32)
+    pool.append({0: numbers, 1: numbers % 2, 2: numbers // 2}, n)
+    asked = {0: as_ids(4, 4), 1: as_ids(0, 1), 2: as_ids(2, 2)}
+    for mask, expected in ((R | S | T, [(0, 4)]), (R | S, [(0, 4)]), (R, [(0, 4), (1, 4)])):
+        positions, rows = pool.agreeing(asked, mask, Scratch(64))
+        assert sorted(zip(positions.tolist(), rows.tolist(), strict=True)) == expected
+    pool.kill(as_ids(4))
+    assert pool.agreeing(asked, R, Scratch(64))[0].shape[0] == 0
+
+
+def as_ids(*rows: int) -> npt.NDArray[np.int32]:
+    return np.array(rows, dtype=np.int32)

@@ -11,6 +11,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
 from eddies.core.options import Options
 from eddies.core.stairs.expansion import Expansion
+from eddies.core.stairs.migration import Migration
 from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Form, Planner, World
 from eddies.core.stairs.regions import Leaf, Split, choices, learn
@@ -23,6 +24,7 @@ from tests.support.small import Recorder, batches, drained, make_query
 from tests.support.stairs import stairs_of
 
 R, S, T = 1, 2, 4
+SIDES = {"R": "a", "S": "ab", "T": "b"}
 
 
 def tables(n: int = 4000, seed: int = 0) -> dict[str, pa.Table]:
@@ -287,6 +289,82 @@ def test_a_form_without_room_must_promise_more_next_time():
     drained(eddy)
     assert not mode._held
     assert mode.migration_policy._dropped == {form.mask: 1}
+
+
+def held_and_policy(eddy: Eddy) -> tuple[StairsMode, Form, dict[int, int]]:
+    mode = eddy.mode
+    assert isinstance(mode, StairsMode)
+    (form,) = mode._held
+    return mode, form, mode.migration_policy._dropped
+
+
+def test_a_form_dropped_by_a_migration_is_counted_once(monkeypatch):
+    """The policy knows what it dropped; that a STAIR becomes a view meanwhile is no news of it."""
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST")
+    mode, form, dropped = held_and_policy(eddy)
+    monkeypatch.setattr(Migration, "stage", lambda *_: False)  # there is always more to do
+    mode.migration_policy.gave_up(frozenset({form}))
+    mode._move_to(frozenset({Form(1, 1, R | S)}), mode._outlook(), at_once=True)
+    assert mode._migration is not None
+    stairs_of(eddy).history.n_demoted += 1
+    mode.at_safe_point()
+    assert dropped == {form.mask: 1}
+
+
+def test_a_form_that_loses_its_room_during_a_migration_is_counted_once(monkeypatch):
+    data, is_over = tables(), [False]
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST")
+    monkeypatch.setattr(Migration, "stage", lambda *_: is_over[0])
+    mode, form, dropped = held_and_policy(eddy)
+    stairs = stairs_of(eddy)
+    mode._migration = Migration(stairs, mode._planner, mode._held, mode._held, mode._outlook().now)
+    stairs.history.allowance = 0
+    eddy.push("S", batches(data["S"], 500)[0])
+    drained(eddy)
+    is_over[0] = True
+    mode.at_safe_point()
+    assert mode._migration is None, "it has ended"
+    assert not mode._held
+    assert dropped == {form.mask: 1}
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_dead_ends_are_removed_when_stairs_do_not_pay_for_the_last_relation(monkeypatch, pays):
+    """Not before its first rows can be sampled, and once; if STAIRs pay, never: they know row ids."""
+    data, removed = tables(), []
+    eddy = start(Options(state="auto"), data)
+    mode = eddy.mode
+    assert isinstance(mode, AutoMode)
+    monkeypatch.setattr(mode._stems_mode, "before_last", removed.append)
+    for name in "RS":
+        feed(eddy, data, name)
+        eddy.end(name)
+    monkeypatch.setattr(mode._stairs_mode, "would_pay", lambda: pays)
+    mode.before_last(2)
+    assert removed == [], "nobody knows yet"
+    found = feed(eddy, data, "T")
+    assert removed == ([] if pays else [2])
+    assert (mode.stairs is not None) == pays
+    found.append(finished(eddy, "T"))
+    alone = start(Options(state="stems"), data)
+    expected = feed(alone, data, "RST")
+    assert n_rows(found) == n_rows([*expected, finished(alone, "RST")])
+
+
+def test_samples_of_two_sides_come_from_different_places():
+    """Row by row the sides are equal: from the same places, all of one sample would match the other."""
+    n = 100_000
+    numbers = pa.array(range(n))
+    data = {name: pa.table(dict.fromkeys(keys, numbers)) for name, keys in SIDES.items()}
+    eddy = start(Options(state="stairs"), data)
+    for name in "RST":
+        eddy.push(name, data[name].combine_chunks().to_batches()[0])
+    assert isinstance(eddy.mode, StairsMode)
+    edge = eddy.mode.tree.edges[0]
+    assert eddy.mode.statistics.sampled(edge) == pytest.approx(1 / n, rel=0.7)
 
 
 def test_rows_that_are_the_last_are_routed_by_samples():

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-import numpy as np
-
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.evaluate import keep
 from eddies.core.graph import Graph
@@ -60,9 +58,9 @@ class EddyJoin:
         return self.stairs[self.edge.other(source)]
 
     def note(self, source: int, ids: Ids) -> None:
-        """Base tuples of `source` are being routed."""
+        """Base tuples of `source` are being routed. Their rows are in the order of arrival."""
         routed = self.history.routed
-        routed[source] = max(routed[source], int(ids.max()) + 1)
+        routed[source] = max(routed[source], int(ids[-1]) + 1)
 
     @property
     def n_stored(self) -> dict[int, int]:
@@ -92,21 +90,23 @@ class JoinStep:
         self._table = table
         edge = join.edge
         self._own = edge.left if signature.sources >> edge.left & 1 else edge.right
+        self._sources = signature.sources
         self._is_base = signature.sources == 1 << self._own
+        self._stair, self._dual = join.stairs[self._own], join.dual(self._own)
 
     def prepare(self, scratch: Scratch) -> int:
-        return self._join.dual(self._own).catch_up(scratch)
+        return self._dual.catch_up(scratch)
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
-        join, own = self._join, self._own
-        origin = batch.origin
+        origin, stair = batch.origin, self._stair
         if origin.places[origin.driver] is origin.home:  # else its rows are stored nowhere
-            tuples = tuples_of(batch)
             if self._is_base:
-                join.note(own, tuples.ids[own])
-            join.stairs[own].insert(tuples, origin.driver, scratch)
-        own_stair, dual = join.stairs[own], join.dual(own)
-        match, more = dual.probe(_keys(batch, own_stair), scratch)
+                ids = batch.ids[self._own]
+                assert ids is not None, "tuples stored in joins have a row id for every source"
+                self._join.note(self._own, ids)
+            if stair.takes(self._sources):
+                stair.insert(tuples_of(batch), origin.driver, scratch)
+        match, more = self._dual.probe(_keys(batch, stair), scratch)
         first = None if match is None else self._crossed(batch, match)
         if more is None:
             return first, None
@@ -165,7 +165,7 @@ def crossed(
     after = Signature(old.sources | new.sources, old.done | new.done)
     joined = batch.picked(route(after), match.positions)
     for source, ids in match.stored.ids.items():
-        joined.ids[source] = np.ascontiguousarray(ids)
+        joined.ids[source] = ids
     for mask, predicate in tree.checks:
         covered = mask & ~after.sources == 0
         if covered and mask & ~old.sources and mask & ~new.sources:

@@ -105,7 +105,7 @@ class CostAware:
     MARGIN = 0.01
     CAUTION = 0.5
     growth = 1.15
-    stride = 50_000.0
+    stride = 150_000.0
     on_demand = True
 
     def __init__(self) -> None:
@@ -115,6 +115,7 @@ class CostAware:
         if not any(outlook.to_come):
             return outlook.held
         choices = {outlook.held, *self._candidates(outlook)}
+        outlook.consider(choices)
         costs = {forms: self._costs(outlook, forms) for forms in choices}
         least = [outlook.spent + min(ends) for ends in zip(*costs.values(), strict=True)]
         loss = {
@@ -147,15 +148,13 @@ class CostAware:
     def _candidates(self, outlook: Outlook) -> set[Forms]:
         """What is held, the best tree for each end, and all parts of these."""
         planner = outlook.planner
-        held = {form.mask for form in outlook.held}
         found = set(planner.subsets(outlook.held))
-        for stretch in outlook.stretches:
-            weight = {}
-            for mask in planner.sets():
-                now = outlook.now.size(mask)
-                later = stretch.world.size(mask)
-                weight[mask] = 3.0 * (later - now) + (0.0 if mask in held else 2.0 * now)
-            found |= set(planner.subsets(planner.best_tree(weight)))
+        now = planner.sizes(outlook.now)
+        price = 2.0 * now
+        price[[planner.number(form.mask) for form in outlook.held]] = 0.0
+        trees = {planner.lightest_tree(3.0 * (later - now) + price) for later in outlook.later}
+        for tree in trees:
+            found.update(planner.subsets(tree))
         return {frozenset(form for form in forms if _is_probed(outlook, form)) for forms in found}
 
     def _costs(self, outlook: Outlook, forms: Forms) -> list[float]:
@@ -244,6 +243,11 @@ class Migration:
                 self._building = None
                 self._waiting.pop()
         return not self._waiting
+
+    def give_up(self, forms: Forms) -> None:
+        """`forms`, which were held, became views again: they are not asked for when this ends."""
+        self.target -= forms
+        self.held -= forms
 
     def _advance(self, building: _Building, form: Form, most_rows: int, scratch: Scratch) -> int:
         """Join the next rows of the first source with the others; returns how many rows."""

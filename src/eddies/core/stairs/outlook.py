@@ -18,14 +18,18 @@ what was spent so far cannot lose more than a tenth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import exp
 from typing import NamedTuple
 
-from eddies.core.stairs.plan import Form, Forms, Planner, Routing, World, moments
+import numpy as np
+import numpy.typing as npt
+
+from eddies.core.kernels.planning import Floats, prices_of
+from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
 
 __all__ = ["Outlook", "Stretch"]
 
@@ -73,9 +77,11 @@ class Outlook:
         """The world at a few moments of what is foreseen."""
         return moments(self.now.rows, self.to_come, self.selectivity, self.planner.tree)
 
-    def cost(self, forms: Forms, worlds: Sequence[World]) -> float:
+    def cost(self, forms: Forms) -> float:
         """Tuples handled for the rows foreseen, if STAIRs have these forms."""
-        return sum(self._cost_at(forms, world, self.to_come) for world in worlds) / len(worlds)
+        worlds = self.moments()
+        prices, _ = self._prices([forms], self._sizes(worlds), [self.to_come] * len(worlds))
+        return float(prices.sum()) / len(worlds)
 
     @cached_property
     def is_certain(self) -> bool:
@@ -110,31 +116,56 @@ class Outlook:
         found = list(accumulate(self._costs_of_stretches(forms)))
         return found[-1:] if self.is_certain else found
 
+    def consider(self, choices: Iterable[Forms]) -> None:
+        """Work out the costs of `choices` together: that is cheaper than one by one."""
+        new = [forms for forms in choices if forms not in self._known]
+        if not new:
+            return
+        n_rows = [stretch.n_rows for stretch in self.stretches]
+        prices, is_view = self._prices(new, self.later, n_rows)
+        prices[:, 0] += is_view @ self._behind
+        self._known.update(zip(new, prices.tolist(), strict=True))
+
     def _costs_of_stretches(self, forms: Forms) -> list[float]:
-        known = self._known.get(forms)
-        if known is None:
-            known = self._known[forms] = [
-                self._cost_at(forms, stretch.world, stretch.n_rows) for stretch in self.stretches
-            ]
-            first = self.stretches[0]
-            views = self._views(self.planner.routing(forms, first.world), first.n_rows)
-            known[0] += sum(self.behind.get(view, 0) for view in views)
-        return known
+        self.consider([forms])
+        return self._known[forms]
+
+    @cached_property
+    def _behind(self) -> Floats:
+        """Rows that the indexes of views lack, by STAIR."""
+        edges = self.planner.tree.edges
+        stairs = [(source, edge.number) for edge in edges for source in (edge.left, edge.right)]
+        return np.array([self.behind.get(stair, 0) for stair in stairs], dtype=float)
+
+    @cached_property
+    def later(self) -> Floats:
+        """Sizes of all connected sets, a line for each stretch."""
+        return self._sizes([stretch.world for stretch in self.stretches])
+
+    def _sizes(self, worlds: Sequence[World]) -> Floats:
+        return np.stack([self.planner.sizes(world) for world in worlds])
+
+    def _prices(
+        self, choices: Sequence[Forms], sizes: Floats, n_rows: Sequence[Sequence[float]]
+    ) -> tuple[Floats, npt.NDArray[np.uint8]]:
+        """Tuples handled if so many rows come, by choice and world; and by choice and STAIR, whether it
+        holds rows only and is probed in the first world, so that all of them must be indexed.
+        """
+        planner = self.planner
+        sets, steps = planner.tables
+        coming = np.concatenate(n_rows)
+        prices = np.empty(len(choices) * len(sizes))
+        is_view = np.empty(len(choices) * steps.ends.shape[0], dtype=np.uint8)
+        selectivity = np.asarray(self.selectivity, float)
+        held = planner.held(choices)
+        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, prices, is_view)
+        return prices.reshape(len(choices), -1), is_view.reshape(len(choices), -1)
 
     def rows_worth(self, n_tuples: float) -> float:
         """About how many of the next rows cost so many tuples."""
         n_rows = sum(self.stretches[0].n_rows)
         cost = self._costs_of_stretches(self.held)[0]
         return n_tuples * n_rows / cost if cost else n_tuples
-
-    def _cost_at(self, forms: Forms, world: World, n_rows: Sequence[float]) -> float:
-        routing = self.planner.routing(forms, world)
-        indexed = sum(n_rows[source] for source, _ in self._views(routing, n_rows))
-        return indexed + sum(n * routing.cost(1 << source) for source, n in enumerate(n_rows) if n)
-
-    def _views(self, routing: Routing, n_rows: Sequence[float]) -> set[tuple[int, int]]:
-        """STAIRs that hold rows only and that somebody probes, so that these must be indexed."""
-        return {view for s, n in enumerate(n_rows) if n for view in routing.views(1 << s)}
 
     @cached_property
     def spent(self) -> float:
@@ -146,8 +177,8 @@ class Outlook:
         rows = self.now.rows
         nothing: Forms = frozenset()
         worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
-        joined = sum(self._cost_at(nothing, world, rows) for world in worlds) / len(worlds)
-        return sum(rows) + joined
+        prices, _ = self._prices([nothing], self._sizes(worlds), [rows] * len(worlds))
+        return sum(rows) + float(prices.sum()) / len(worlds)
 
     def is_cheap(self, form: Form) -> bool:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,

@@ -19,11 +19,25 @@ selectivities. Costs are counted in tuples: stored, probing, produced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
 
 from eddies.core.join_tree import JoinTree
+from eddies.core.kernels.planning import (
+    Cuts,
+    Floats,
+    Held,
+    Numbers,
+    Sets,
+    Steps,
+    cheapest_cuts,
+    routes_of,
+    sizes_of,
+)
 from eddies.core.lineage import bits
 
 __all__ = ["Form", "Forms", "Planner", "Routing", "World", "moments"]
@@ -33,8 +47,7 @@ _MOST_FORMS = 4  # of which all subsets are considered
 _POINTS = (0.21, 0.79)  # of what is to come, where costs are evaluated (Gauss)
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """The STAIR of `source` at join `join` holds tuples over the sources `mask`."""
 
     source: int
@@ -77,7 +90,7 @@ class Planner:
         self._ends = [1 << e.left | 1 << e.right for e in tree.edges]
         self._sets = self._connected_sets()
         self.is_able = len(self._sets) <= MOST_SETS and n_sources > 2
-        self._splits = {m: list(self._split(m)) for m in self._sets} if self.is_able else {}
+        self._numbers = {mask: number for number, mask in enumerate(self._sets)}
         self._borders: dict[int, list[tuple[int, int, int]]] = {}
         self._beyond: dict[tuple[int, int], int] = {}  # by join and source
 
@@ -143,30 +156,88 @@ class Planner:
                 return mask
             mask = grown
 
+    # Tables for kernels
+
+    @cached_property
+    def tables(self) -> tuple[Sets, Steps]:
+        """The connected sets, and the joins that lead out of each."""
+        smaller, leaf, by = [], [], []
+        first, steps = [0], []
+        for mask in self._sets:
+            rest = (mask & ~(1 << source) for source in bits(mask))
+            inner = next((m for m in rest if m in self._numbers), 0)
+            smaller.append(self._numbers.get(inner, -1))
+            leaf.append((mask & ~inner).bit_length() - 1)
+            last = (n for n, e in enumerate(self._ends) if e & ~mask == 0 and e & ~inner)
+            by.append(next(last) if inner else -1)
+            steps += [
+                (join, inside, outside, self._numbers[mask | 1 << outside])
+                for join, inside, outside in self.border(mask)
+            ]
+            first.append(len(steps))
+        singles = [self._numbers[1 << source] for source in bits(self.all_sources)]
+        by_mask = sorted(range(len(self._sets)), key=self._sets.__getitem__)
+        ends = [end for edge in self.tree.edges for end in (edge.left, edge.right)]
+        join, inside, outside, to = map(_numbers, zip(*steps, strict=True))
+        return (
+            Sets(*map(_numbers, (self._sets, smaller, leaf, by, by_mask, singles))),
+            Steps(_numbers(first), join, inside, outside, to, _numbers(ends)),
+        )
+
+    @cached_property
+    def _cuts(self) -> tuple[Cuts, list[int]]:
+        """Ways to cut each set in two, and the join of each way."""
+        first, ways = [0], []
+        for mask in self._sets:
+            ways += [
+                (number, self._numbers[left], self._numbers[right])
+                for number, left, right in self._split(mask)
+            ]
+            first.append(len(ways))
+        joins, left, right = (list(column) for column in zip(*ways, strict=True))
+        return Cuts(_numbers(first), _numbers(left), _numbers(right)), joins
+
+    def sizes(self, world: World) -> Floats:
+        """The sizes of all connected sets, by number."""
+        found = np.empty(len(self._sets))
+        rows, selectivity = np.asarray(world.rows, float), np.asarray(world.selectivity, float)
+        sizes_of(self.tables[0], rows, selectivity, found)
+        return found
+
+    def held(self, choices: Sequence[Forms]) -> Held:
+        """The forms of all `choices`, small ones first."""
+        first, listed = [0], []
+        for forms in choices:
+            listed += sorted(forms, key=lambda form: (form.mask.bit_count(), form))
+            first.append(len(listed))
+        numbers = [self._numbers[form.mask] for form in listed]
+        sources, joins = [form.source for form in listed], [form.join for form in listed]
+        return Held(*map(_numbers, (first, sources, joins, numbers)))
+
+    def number(self, mask: int) -> int:
+        """The number of a connected set of sources."""
+        return self._numbers[mask]
+
     def best_tree(self, weight: Mapping[int, float]) -> Forms:
         """The forms of the join tree whose inner nodes weigh least; `weight` is by set of sources."""
-        cost: dict[int, float] = {}
-        cut: dict[int, tuple[int, int, int]] = {}
-        for mask in self._sets:
-            if mask.bit_count() == 1:
-                cost[mask] = 0.0
-                continue
-            least, where = min(
-                (cost[left] + cost[right], (number, left, right))
-                for number, left, right in self._splits[mask]
-            )
-            cost[mask] = least + weight.get(mask, 0.0)
-            cut[mask] = where
+        return self.lightest_tree(np.array([weight.get(mask, 0.0) for mask in self._sets]))
+
+    def lightest_tree(self, weight: Floats) -> Forms:
+        """The same; `weight` is by number of a set."""
+        cuts, joins = self._cuts
+        cut = np.empty(weight.shape[0], dtype=np.int64)
+        cheapest_cuts(cuts, weight, cut)
         forms = []
-        waiting = [self.all_sources]
+        waiting = [len(self._sets) - 1]
         while waiting:
-            number, left, right = cut[waiting.pop()]
-            edge = self.tree.edges[number]
-            for part in (left, right):
+            chosen = int(cut[waiting.pop()])
+            edge = self.tree.edges[joins[chosen]]
+            for number in (int(cuts.left[chosen]), int(cuts.right[chosen])):
+                part = self._sets[number]
                 if part.bit_count() > 1:
                     source = edge.left if part >> edge.left & 1 else edge.right
-                    forms.append(Form(source, number, part))
-                    waiting.append(part)
+                    forms.append(Form(source, edge.number, part))
+                    waiting.append(number)
         return frozenset(forms)
 
     def sets(self) -> list[int]:
@@ -179,7 +250,7 @@ class Planner:
 
     def subsets(self, forms: Forms) -> Iterator[Forms]:
         """All parts of `forms`; for many forms, only nothing and everything and all but one."""
-        listed = sorted(forms, key=lambda form: (form.mask, form.join, form.source))
+        listed = sorted(forms)
         if len(listed) > _MOST_FORMS:
             yield frozenset()
             yield forms
@@ -215,11 +286,16 @@ class Routing:
 
     def __init__(self, planner: Planner, forms: Forms, world: World) -> None:
         self._planner = planner
-        self._world = world
         self._held = {(form.source, form.join): form.mask for form in forms}
         self._forms = sorted(forms, key=lambda form: form.mask.bit_count())
-        self._cost: dict[int, float] = {planner.all_sources: 0.0}
-        self._join: dict[int, int] = {}
+        sizes = planner.sizes(world)
+        self._cost = np.empty(sizes.shape[0])
+        self._step = np.empty(sizes.shape[0], dtype=np.int64)
+        selectivity = np.asarray(world.selectivity, float)
+        sets, self._steps = planner.tables
+        routes_of(
+            sets, self._steps, planner.held([forms]), 0, sizes, selectivity, self._cost, self._step
+        )
 
     def allowed(self, mask: int) -> list[tuple[int, int, int]]:
         """Joins a tuple over `mask` may go to: inside the smallest form it is a part of; and when it
@@ -235,25 +311,11 @@ class Routing:
 
     def cost(self, mask: int) -> float:
         """Expected tuples handled from `mask` on, for one tuple."""
-        known = self._cost.get(mask)
-        if known is not None:
-            return known
-        best, chosen = float("inf"), -1
-        for join, inside, outside in self.allowed(mask):
-            held = self._held.get((outside, join), 1 << outside)
-            n_matches = self._world.size(held) * self._world.selectivity[join]
-            cost = 1.0 + n_matches * (1.0 + self.cost(mask | held))
-            if self._held.get((inside, join)) == mask:
-                cost += 1.0
-            if cost < best:
-                best, chosen = cost, join
-        self._cost[mask], self._join[mask] = best, chosen
-        return best
+        return float(self._cost[self._planner.number(mask)])
 
     def join(self, mask: int) -> int:
         """The join to go to."""
-        self.cost(mask)
-        return self._join[mask]
+        return int(self._steps.join[self._step[self._planner.number(mask)]])
 
     def views(self, mask: int) -> Iterator[tuple[int, int]]:
         """The STAIRs, by source and join, that hold rows only and are probed on the way from `mask`."""
@@ -264,6 +326,10 @@ class Routing:
             if held is None:
                 yield outside, edge.number
             mask |= held or 1 << outside
+
+
+def _numbers(values: Iterable[int]) -> Numbers:
+    return np.fromiter(values, dtype=np.int64)
 
 
 def moments(

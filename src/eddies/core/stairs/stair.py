@@ -33,7 +33,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from eddies.core.batch import Ids
 from eddies.core.graph import Graph
@@ -41,12 +40,12 @@ from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.stairs.apart import keep_apart
-from eddies.core.stairs.lookup import Words, first_found
+from eddies.core.stairs.lookup import Verify, Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
 from eddies.core.stairs.tuples import History, Match, Tuples
 from eddies.core.state.hash_index import HashIndex
-from eddies.core.state.keys import KeySide, key_words
+from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
@@ -86,17 +85,24 @@ class Stair:
         self._store = store
         self._history = history
         self._flag = role.flag
-        stored = graph.relation_of(source).stored
-        self._key_types = [stored.field(name).type for name in self.columns]
+        self._base = Signature(1 << source)
         self._view: HashIndex | None = None
         self._owns_view = False
+        self._verify: Verify | None = None  # for a view whose keys are hashed
         self._n_indexed = 0  # rows in the index of the view that was left last
         self._stem: SteM | None = None
         self._expander: Expander | None = None  # if the form is held on demand: see `expansion`
         self._is_expanded = np.zeros(0, dtype=np.bool_)  # by row of the source
+        self._pace = Pace()
         history.stairs.append(self)
 
     # The verbs
+
+    def takes(self, sources: int) -> bool:
+        """Whether `insert` does anything with tuples over these sources."""
+        if not self.is_open:
+            return False
+        return self._view is None or self._expander is not None or self.building == sources
 
     def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
@@ -113,10 +119,10 @@ class Stair:
             return  # covered by a tuple of the form, which is complete and not of this driver
         if not self._has_room(tuples):
             return
-        pool, rows = self._append(tuples)
+        pool = self._append(tuples)
         if self._history.is_rewritten and self._history.enforces and len(self.pools) > 1:
             lacking = [p for p in self.pools.values() if not p.signature.sources >> driver & 1]
-            self._keep_apart(pool, rows, lacking, scratch)
+            self._keep_apart(pool, tuples, lacking, scratch)
 
     def put(self, tuples: Tuples, scratch: Scratch) -> None:
         """Store tuples that come from other STAIRs: any of them may be covered already."""
@@ -125,8 +131,8 @@ class Stair:
             return
         if self.form or not self._has_room(tuples):
             return
-        pool, rows = self._append(tuples)
-        self._keep_apart(pool, rows, list(self.pools.values()), scratch)
+        pool = self._append(tuples)
+        self._keep_apart(pool, tuples, list(self.pools.values()), scratch)
 
     def probe(self, side: KeySide, scratch: Scratch) -> tuple[Match | None, Iterator[Match] | None]:
         """Stored tuples with the keys of `side`: the first piece, and the others if there may be any.
@@ -150,9 +156,8 @@ class Stair:
         self, view: HashIndex, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
     ) -> tuple[Match | None, Iterator[Match] | None]:
         limit, source = self._history.routed[self.source], self.source
-        columns = [self._store.column(name) for name in view.columns]
-        found, rest = first_found(view, words, limit, side, chosen, columns, scratch)
-        base = Signature(1 << source)
+        found, rest = first_found(view, words, limit, side, chosen, self._verify, scratch)
+        base = self._base
         first = None if found is None else Match(found[0], Tuples(base, {source: found[1]}))
         if rest is None:
             return first, None
@@ -161,8 +166,8 @@ class Stair:
     def _probe_pool(
         self, pool: Pool, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
     ) -> tuple[Match | None, Iterator[Match] | None]:
-        columns = [pool.store.column(name) for name in pool.index.columns]
-        found, rest = first_found(pool.index, words, pool.n_rows, side, chosen, columns, scratch)
+        verify = None if pool.is_exact else pool.verify
+        found, rest = first_found(pool.index, words, pool.n_rows, side, chosen, verify, scratch)
         first = None if found is None else self._alive(pool, *found)
         if rest is None:
             return first, None
@@ -277,7 +282,14 @@ class Stair:
         if self._owns_view:
             index = HashIndex(self._store, self.columns, self._flag)
         self._view = index
+        columns = [self._store.column(name) for name in index.columns]
+        self._verify = None if is_exact(columns) else self._verified
         self._history.is_rewritten = True
+
+    def _verified(self, positions: Ids, rows: Ids, n: int, side: KeySide) -> int:
+        assert self._view is not None
+        stored = [self._store.column(name) for name in self._view.columns]
+        return verify_keys(positions, rows, n, side, stored)
 
     def build(self, mask: int) -> None:
         """Begin to gather all tuples over `mask`. The view stays in use; new tuples that span `mask`
@@ -306,7 +318,7 @@ class Stair:
     def hold_on_demand(self, mask: int, expander: Expander) -> None:
         """Hold all tuples over `mask`, those of a row from the moment it is first asked for."""
         assert self.is_view, "what is expanded on demand are the rows of a view"
-        self.form, self._expander = mask, expander
+        self.form, self._expander, self._pace = mask, expander, Pace()
         self._is_expanded = np.zeros(self._store.n_rows, dtype=np.bool_)
 
     def _expand_for(
@@ -317,11 +329,10 @@ class Stair:
         assert view is not None
         assert expander is not None
         limit = self._history.routed[self.source]
-        columns = [self._store.column(name) for name in view.columns]
         marks = self._marks()
         words, at = np.unique(words, return_index=True)  # so that each row is met once
         asking = (at if chosen is None else chosen[at]).astype(np.int32)
-        first, rest = first_found(view, words, limit, side, asking, columns, scratch)
+        first, rest = first_found(view, words, limit, side, asking, self._verify, scratch)
         pairs = [*([] if first is None else [first]), *(rest or ())]
         met = [rows[~marks[rows]] for _, rows in pairs]
         bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
@@ -345,7 +356,7 @@ class Stair:
         """Piece by piece, so that there is never much more in memory than there is room for."""
         expander = self._expander
         assert expander is not None
-        pace, start = Pace(), 0
+        pace, start = self._pace, 0
         while start < rows.shape[0]:
             piece = rows[start : start + pace.n_rows]
             start += piece.shape[0]
@@ -440,8 +451,10 @@ class Stair:
         return False
 
     def _tuple_bytes(self, n_sources: int) -> int:
-        """Most bytes a stored tuple takes: ids, key, and its place in an index that just doubled."""
-        return 4 * n_sources + 16 * len(self.columns) + _INDEX_BYTES
+        """Most bytes a stored tuple takes: ids, with room for as many again, and its place in an index
+        that just doubled.
+        """
+        return 8 * n_sources + _INDEX_BYTES
 
     @property
     def n_bytes_at_most(self) -> int:
@@ -453,24 +466,22 @@ class Stair:
     def _tuples(self, pool: Pool, rows: Ids) -> Tuples:
         return Tuples(pool.signature, {source: pool.ids(source, rows) for source in pool.sources})
 
-    def _append(self, tuples: Tuples) -> tuple[Pool, Ids]:
+    def _append(self, tuples: Tuples) -> Pool:
+        """Store tuples; returns the pool where."""
         pool = self.pools.get(tuples.signature)
         if pool is None:
-            pool = self.pools[tuples.signature] = Pool(tuples.signature, self._key_types)
-        keys: list[pa.Array] = [column.take(ids) for column, ids in self.keys(tuples)]
-        self.n_inserted += tuples.n_rows
-        return pool, pool.append(tuples.ids, keys, tuples.n_rows)
+            pool = Pool(tuples.signature, self.source, self._store, self.columns)
+            self.pools[tuples.signature] = pool
+        n_rows = tuples.n_rows
+        self.n_inserted += n_rows
+        pool.append(tuples.ids, n_rows)
+        return pool
 
-    def _keep_apart(self, pool: Pool, rows: Ids, others: Sequence[Pool], scratch: Scratch) -> None:
-        """Invariant B for the tuples `rows` of `pool`, which were just appended."""
-        keep_apart(
-            self.pools,
-            lambda tuples: self._append(tuples)[0],
-            pool,
-            self._tuples(pool, rows),
-            others,
-            scratch,
-        )
+    def _keep_apart(
+        self, pool: Pool, tuples: Tuples, others: Sequence[Pool], scratch: Scratch
+    ) -> None:
+        """Invariant B for `tuples`, which were just put into `pool`."""
+        keep_apart(self.pools, self._append, pool, tuples, others, scratch)
         self._drop_empty()
 
     def _drop_empty(self) -> None:

@@ -29,8 +29,7 @@ from eddies.core.state.rows import Block
 
 __all__ = ["Statistics"]
 
-PROBING_ROWS = 512
-STORED_ROWS = 8192
+SAMPLED_ROWS = 2048  # of each side of a join
 FORESEEN = 1.0  # rows of all sources to come for each that has come, where nobody knows
 MOST = 1.0  # rows of a source to come for each that has come
 _UNSEEN = 0.5  # matches assumed where a sample has none
@@ -47,8 +46,9 @@ class Statistics:
         self._stores = [stems[role.relation].store for role in graph.roles]
         self._sources = range(len(graph.roles))
         self._history = history
-        self._rng = np.random.default_rng(seed)
-        self._places = self._rng.random(STORED_ROWS)  # where samples of stored rows are taken
+        # Where samples are taken. Rows that match may lie at the same places of both sides of a join:
+        # if both samples came from the same places, it would seem that everything matches.
+        self._places = np.random.default_rng(seed).random((2, SAMPLED_ROWS))
         self._sampled_at: dict[int, tuple[int, ...]] = {}
         self.selectivity = [0.0] * len(tree.edges)
         self.ended = [False] * len(graph.relations)
@@ -146,8 +146,8 @@ class Statistics:
         """Matches by pairs of rows; from the last `window` rows of source `probing` if given."""
         probing = edge.left if probing is None else probing
         stored = edge.other(probing)
-        looked_up = self._words(edge, probing, PROBING_ROWS, window)
-        held = self._words(edge, stored, STORED_ROWS)
+        looked_up = self._words(edge, probing, window)
+        held = self._words(edge, stored)
         if looked_up.shape[0] == 0 or held.shape[0] == 0:
             return 1.0 / max(1, self.rows(edge.left), self.rows(edge.right))
         n_pairs = float(looked_up.shape[0]) * float(held.shape[0])
@@ -155,18 +155,17 @@ class Statistics:
         return max(_UNSEEN, float(n_equal_pairs(few, many))) / n_pairs
 
     def _words(
-        self, edge: JoinEdge, source: int, most: int, window: int | None = None
+        self, edge: JoinEdge, source: int, window: int | None = None
     ) -> npt.NDArray[np.uint64]:
         block = self._latest.get(source)
         place = self._stores[source] if block is None else block
         n_rows = place.n_rows
         first = 0 if window is None else max(0, n_rows - window)
-        if n_rows - first <= most:
+        if n_rows - first <= SAMPLED_ROWS:
             rows = np.arange(first, n_rows, dtype=np.int32)
-        elif most == STORED_ROWS:
-            rows = (first + self._places * (n_rows - first)).astype(np.int32)
         else:
-            rows = self._rng.integers(first, n_rows, most, dtype=np.int32)
+            places = self._places[0 if source == edge.left else 1]
+            rows = (first + places * (n_rows - first)).astype(np.int32)
         return self.words_of(edge, source, rows, block)
 
     def words_of(

@@ -33,6 +33,7 @@ from eddies.errors import EvaluationError
 __all__ = [
     "Column",
     "FixedColumn",
+    "KeyColumn",
     "OpaqueColumn",
     "PairColumn",
     "TextColumn",
@@ -52,16 +53,11 @@ _MOST_TEXT_BYTES = 2**31 - 1
 _OPAQUE_RUNS = 8
 
 
-class Column(Protocol):
-    """One column of a block or a row store."""
+class KeyColumn(Protocol):
+    """What can be a part of a join key."""
 
-    type: pa.DataType
-
-    def __len__(self) -> int: ...
-
-    def take(self, ids: Ids | None) -> pa.Array:
-        """The rows `ids` (all rows when None) as an Arrow array."""
-        ...
+    @property
+    def type(self) -> pa.DataType: ...
 
     def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
         """Key words of the rows `ids`, or of the rows `start:stop` when ids is None.
@@ -74,17 +70,27 @@ class Column(Protocol):
         """One byte a row, zero for NULL; None when no row of the column is NULL."""
         ...
 
+    @property
+    def exact(self) -> bool:
+        """Whether equal words mean equal values."""
+        ...
+
+
+class Column(KeyColumn, Protocol):
+    """One column of a block or a row store."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, ids: Ids | None) -> pa.Array:
+        """The rows `ids` (all rows when None) as an Arrow array."""
+        ...
+
     def append(self, other: Self, room: int) -> None:
         """Add the rows of `other`; `room` is how many rows to make space for when growing."""
         ...
 
     def release(self) -> None:
         """Give memory back; the column must not be used afterwards."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether equal words mean equal values."""
         ...
 
     @property

@@ -18,19 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from eddies.core.kernels.lines import expand, rows_of, skip_newer
 from eddies.core.state.buffers import SHELF
-from eddies.core.state.columns import Ids, Words
+from eddies.core.state.columns import Ids, KeyColumn, Words
 from eddies.core.state.heavy_keys import SAMPLED_ROWS, HeavyKeys, find_heavy_keys
 from eddies.core.state.keys import is_exact, key_words
 from eddies.core.state.line_table import LineTable, lines_for
 from eddies.core.state.miss_filter import MissFilter
 from eddies.core.state.remainder_table import FEWEST_KEYS, RemainderTable, domain_of
-from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.slot_table import Range, SlotTable, range_of
 
@@ -42,6 +42,30 @@ _SAMPLE_ROWS = 8_192  # rows that enter first, to see how many different keys th
 _ALMOST_UNIQUE = 0.99  # share of different keys above which all rows are believed to have their own
 _MOST_GROWTH = 4  # below that share a sample says too little to reserve more than so many times
 _GUESSED = 1.03  # room for a guess of keys that is a little too low
+
+
+class Rows(Protocol):
+    """What an index is made over: numbered rows, of which more may come."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def expected_rows(self) -> int:
+        """How many there will be; 0 if nobody knows."""
+        ...
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more are known to come."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is known that none will come."""
+        ...
+
+    def column(self, name: str) -> KeyColumn: ...
 
 
 @dataclass(slots=True)
@@ -58,9 +82,7 @@ class HashIndex:
     Legal order of calls: `catch_up`, then any number of `probe` and `resume`, then again.
     """
 
-    def __init__(
-        self, store: RowStore, columns: Sequence[str], rows_with: str | None = None
-    ) -> None:
+    def __init__(self, store: Rows, columns: Sequence[str], rows_with: str | None = None) -> None:
         self._store = store
         self.columns = tuple(columns)
         self._flag = rows_with

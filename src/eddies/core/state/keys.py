@@ -21,30 +21,35 @@ from eddies.core.state.columns import (
     Column,
     FixedColumn,
     Ids,
+    KeyColumn,
     PairColumn,
     TextColumn,
     Words,
     key_width,
 )
 
-__all__ = ["KeySide", "is_exact", "key_words", "verify_keys"]
+__all__ = ["KeyParts", "KeySide", "is_exact", "key_words", "verify_keys"]
 
 KeySide = Sequence[tuple[Column, Ids | None]]
 """The columns of a key and, for each, which of its rows are meant (None: all, in order)."""
+KeyParts = Sequence[tuple[KeyColumn, Ids | None]]
+"""The same of columns that need not be stored."""
 
 
-def is_exact(columns: Sequence[Column]) -> bool:
+def is_exact(columns: Sequence[KeyColumn]) -> bool:
     """Whether equal words mean equal keys."""
     if len(columns) == 1:
         return columns[0].exact
     return _packed(columns)
 
 
-def _packed(columns: Sequence[Column]) -> bool:
+def _packed(columns: Sequence[KeyColumn]) -> bool:
     return sum(key_width(column.type) for column in columns) <= 64
 
 
-def key_words(side: KeySide, start: int = 0, stop: int | None = None) -> tuple[Words, Bytes | None]:
+def key_words(
+    side: KeyParts, start: int = 0, stop: int | None = None
+) -> tuple[Words, Bytes | None]:
     """Words of the keys, and a byte mask of those without NULL (None: no NULL at all).
 
     `start` and `stop` apply to sides whose ids are None.
@@ -73,7 +78,9 @@ def key_words(side: KeySide, start: int = 0, stop: int | None = None) -> tuple[W
     return words, valid
 
 
-def verify_keys(positions: Ids, rows: Ids, n: int, probe: KeySide, stored: Sequence[Column]) -> int:
+def verify_keys(
+    positions: Ids, rows: Ids, n: int, probe: KeyParts, stored: Sequence[KeyColumn]
+) -> int:
     """Keep, in place, the first `n` matches whose keys are really equal; returns how many remain.
 
     `positions` point into the probe side's rows, `rows` are rows of the stored columns. Neither side

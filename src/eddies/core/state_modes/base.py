@@ -181,11 +181,15 @@ class BaseBatches:
         rows: Ids | None,
     ) -> RoutedBatch:
         """The same, addressing rows by their stored ids: for state that outlives the block."""
-        local = np.arange(block.n_rows, dtype=np.int32) if rows is None else rows
-        batch = self.batch(source_id, block, limits, first_row, local + np.int32(first_row))
-        batch.origin.places = self._places
-        batch.origin.first_row = -1
-        return batch
+        if rows is None:
+            stored = np.arange(first_row, first_row + block.n_rows, dtype=np.int32)
+        else:
+            stored = rows + np.int32(first_row)
+        places = self._places
+        origin = Origin(source_id, places, limits, -1, places[source_id], self._source_ids)
+        ids: list[Ids | None] = [None] * len(places)
+        ids[source_id] = stored
+        return RoutedBatch(_NOWHERE, origin, ids, stored.shape[0])
 
 
 def select_step(

@@ -43,6 +43,7 @@ class JoinsMode(StateMode):
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self._ended = [False] * len(graph.relations)
+        self._has_ended = False  # whether any of them has
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
         self._given_out = [0] * len(graph.roles)  # the same, before the last batch
         self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
@@ -54,6 +55,7 @@ class JoinsMode(StateMode):
         self.tree = tree
         self.stairs = Stairs(self._graph, tree, self._stems)
         self.joins = self.stairs.joins
+        self._all_stairs = self.stairs.all_stairs()
         self.modules: list[Module] = [*self._stems, *self.joins]
         self._closed = 0  # sources that are complete, as a mask
         self.statistics = Statistics(self._graph, tree, self._stems, self.stairs.history)
@@ -137,12 +139,14 @@ class JoinsMode(StateMode):
         return World(rows, selectivity, self.tree).size(beyond) * selectivity[edge.number]
 
     def end(self, relation: int) -> None:
-        self._ended[relation] = True
+        self._ended[relation] = self._has_ended = True
         self.statistics.ended[relation] = True
 
     def at_safe_point(self) -> None:
-        self._close()
-        self._share_memory()
+        if self._has_ended:
+            self._close()
+        if self._budget_bytes is not None:
+            self._share_memory()
 
     # Memory
 

@@ -76,7 +76,7 @@ class StairsMode(JoinsMode):
 
     def _plant(self, tree: JoinTree) -> None:
         super()._plant(tree)
-        for stair in self.stairs.all_stairs():
+        for stair in self._all_stairs:
             self.stairs.demote_to_rows(stair)
         self._planner = Planner(tree, len(self._graph.roles))
         self._plans = self._options.policy in ("auto", "cumulative") and self._planner.is_able
@@ -136,14 +136,16 @@ class StairsMode(JoinsMode):
         self.at_safe_point()  # nothing is in flight yet, and these rows can be sampled now or never
         if self._routing is None and self._planner.is_able and self._has_begun():
             # They are the last, and nobody has looked yet: nothing pays any more, but order matters.
-            self._route_by(self._planner.routing(self._held, self._outlook().moments()[0]))
+            outlook = self._outlook()
+            self._wait()
+            self._route_by(self._planner.routing(self._held, outlook.moments()[0]))
         return batch
 
     # What is held
 
     def at_safe_point(self) -> None:
-        self._close()
-        self._share_memory()
+        super().at_safe_point()
+        self._forget_demoted()
         if self._is_over():
             self._migration = None  # whatever was not built yet, nobody will need it
         elif self._migration is not None:
@@ -189,8 +191,8 @@ class StairsMode(JoinsMode):
         to_come = [statistics.rows_to_come(source) for source in range(len(rows))]
         now = World(rows, statistics.selectivity, self.tree)
         certain = sum(1 << source for source in range(len(rows)) if statistics.is_certain(source))
-        behind = {(s.source, s.edge.number): s.n_behind for s in self.stairs.all_stairs()}
-        outlook = Outlook(
+        behind = {(s.source, s.edge.number): s.n_behind for s in self._all_stairs}
+        return Outlook(
             self._planner,
             now,
             to_come,
@@ -201,8 +203,12 @@ class StairsMode(JoinsMode):
             behind,
             self._n_handled(),
         )
+
+    def _decide(self, outlook: Outlook) -> Forms:
+        """What the policy wants to hold. The next look waits until the rows that came cost enough."""
+        wanted = self.migration_policy.decide(outlook)
         self._wait(outlook.rows_worth(self.migration_policy.stride))
-        return outlook
+        return wanted
 
     def _n_handled(self) -> float:
         """Tuples handled so far: arrived, stored, probing, found; 0 while others route them."""
@@ -233,7 +239,7 @@ class StairsMode(JoinsMode):
         if not self._is_probed_by_any():
             self._wait()
             return False
-        return bool(self.migration_policy.decide(self._outlook()))
+        return bool(self._decide(self._outlook()))
 
     def take_over(self) -> None:
         """Go on where SteMs have kept the rows. All rows stored must have been routed."""
@@ -251,8 +257,7 @@ class StairsMode(JoinsMode):
         if better is not None:
             self._replant(better)
             outlook = self._outlook()
-        policy = self.migration_policy
-        self._move_to(policy.decide(outlook), outlook, not policy.on_demand)
+        self._move_to(self._decide(outlook), outlook, not self.migration_policy.on_demand)
 
     def _move_to(self, wanted: Forms, outlook: Outlook, at_once: bool) -> None:
         """Begin to hold what is wanted, except where nobody would find it; dear forms only on demand,
@@ -264,6 +269,7 @@ class StairsMode(JoinsMode):
             self._migration = Migration(
                 self.stairs, self._planner, self._held, target, outlook.now, on_demand
             )
+            self._held = self._migration.held  # what was dropped is not looked for any more
             self._handled_before = self.stairs.n_handled + self.stairs.n_stored
             self._started_ns = self._clock.now_ns()
         self._route_by(self._planner.routing(target, outlook.moments()[0]))
@@ -333,8 +339,8 @@ class StairsMode(JoinsMode):
         ]
         now = World(rows, selectivity, tree)
         other = Outlook(planner, now, outlook.to_come, selectivity, frozenset(), outlook.ended)
-        kept = outlook.cost(outlook.held, outlook.moments())
-        if other.cost(frozenset(), other.moments()) * self._gain_wanted > kept:
+        kept = outlook.cost(outlook.held)
+        if other.cost(frozenset()) * self._gain_wanted > kept:
             return None
         self._gain_wanted *= 1.5
         return tree
@@ -382,6 +388,7 @@ class StairsMode(JoinsMode):
             return
         late = {s for s, n in enumerate(map(max, self._taken, self.statistics.streamed)) if not n}
         outlook = self._outlook()
+        self._wait(outlook.rows_worth(self.migration_policy.stride))
         mean = sum(outlook.now.rows) / (len(outlook.now.rows) - len(late))
         to_come = [mean if s in late else 0.0 for s in range(len(outlook.to_come))]
         rows = [1.0 if s in late else n for s, n in enumerate(outlook.now.rows)]
@@ -407,7 +414,10 @@ class StairsMode(JoinsMode):
         """STAIRs that became views for want of room hold no form any more."""
         if self.stairs.history.n_demoted != self._n_demoted:
             self._n_demoted = self.stairs.history.n_demoted
-            self._held = self._really_held(self._held)
+            held = self._really_held(self._held)
+            if self._migration is not None:
+                self._migration.give_up(self._held - held)
+            self._held = held
 
     def _really_held(self, forms: Forms) -> Forms:
         """Those of `forms` that found room; the policy hears of the others that somebody would need."""
