@@ -273,6 +273,7 @@ class Router:
         route.n_out[choice] += n_out
         route.n_runs[choice] += n_in > 0
         route.ns[choice] += elapsed
+        self.table.n_handled += n_in + n_out
         self.ns_working += elapsed
         if is_told:
             self.policy.observe(fork, choice, n_in, n_out, elapsed)
