@@ -209,6 +209,10 @@ class Router:
         route.epoch = self._epoch
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
+        if decision.n_found:
+            step = route.steps[decision.choice]
+            self._prepare(step)
+            route.n_left = max(route.n_left, int(decision.n_found / max(1.0, step.most_matches)))
 
     def _run(
         self, batch: RoutedBatch, route: Route, choice: int, is_told: bool = True

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from math import inf
 
 import numpy as np
 
@@ -81,6 +82,8 @@ class EddyJoin:
 
 class JoinStep:
     """An EddyJoin as seen from one signature."""
+
+    most_matches = inf
 
     def __init__(
         self, graph: Graph, tree: JoinTree, join: EddyJoin, signature: Signature, table: RouteTable

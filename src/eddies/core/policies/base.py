@@ -68,10 +68,15 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization)."""
+    """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization).
+
+    The policy cannot see whether rows may multiply, but the state sometimes can, as where keys are
+    unique. So a decision may be for more rows than `n_rows` if no more than `n_found` can come of them.
+    """
 
     choice: int
     n_rows: int | None = None
+    n_found: int = 0
 
 
 @cache

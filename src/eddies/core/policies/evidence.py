@@ -42,6 +42,7 @@ FADE_RATE = -math.log(0.8) / FADE_ROWS
 PAST_WEIGHT = 3.0
 SHARED_ROWS = 64.0
 TINY_ROWS = 32  # a run on so few rows is all price
+PRICE_NS = 8_000  # of a run, before one on so few rows was seen; but never more than any run took
 LONG_ROWS = 4096  # a run on so many rows is hardly price
 LATE = 2.0  # a run counts at most so many times what was expected: it may have been interrupted
 DOUBT = 5.0  # a run's price is not more than so many times the shortest
@@ -169,7 +170,8 @@ class Ledger:
     def __init__(self) -> None:
         self.n_driver_rows = 0
         self.elapsed_ns = 0
-        self._shortest_run_ns = 2**62
+        self._shortest_run_ns = 2**62  # on a few rows
+        self._shortest_ns = PRICE_NS  # on any
         self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
         self.n_unabsorbed = 0  # rows observed since the last absorption, and the time they took
@@ -215,6 +217,8 @@ class Ledger:
                 evidence.n_calm += 1
         elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
             self._shortest_run_ns = elapsed_ns
+        if elapsed_ns < self._shortest_ns:
+            self._shortest_ns = elapsed_ns
 
     def at(self, fork: Fork) -> list[Evidence]:
         """Of all candidates of a fork."""
@@ -307,8 +311,9 @@ class Ledger:
 
     @property
     def run_price_ns(self) -> float:
-        """What a run costs whatever its rows; 0 while no run was on a few rows."""
-        return 0.0 if self._shortest_run_ns == 2**62 else float(self._shortest_run_ns)
+        """What a run costs whatever its rows; a guess while no run was on a few rows."""
+        known_ns = self._shortest_run_ns
+        return float(self._shortest_ns if known_ns == 2**62 else known_ns)
 
     def _cost_ns(self, tally: Tally) -> float:
         price_ns = self.run_price_ns * tally.n_runs
