@@ -41,7 +41,7 @@ class Step(Protocol):
 
     @property
     def most_matches(self) -> float:
-        """More tuples than this cannot come of one, if state is up to date; infinite if nobody knows."""
+        """More tuples cannot come of one, if state is up to date; infinite if nobody knows."""
         ...
 
     def prepare(self, scratch: Scratch) -> int:

@@ -149,12 +149,12 @@ class AutoPolicy:
         """Only sums; see `Ledger`."""
         self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns)
 
-    def reoptimize(self) -> None:
+    def reoptimize(self) -> bool:
         """Counts in what was observed, if that is worth it. Fading goes by rows, so calling this often
         does no harm.
         """
         if self._has_little_news():
-            return
+            return True
         self._absorb()
         self._period += 1
         self._ledger.is_surprised = False
@@ -164,13 +164,14 @@ class AutoPolicy:
             trial.elapsed_ns = 0
         self._trial_of.clear()
         self._is_learning = any(trial.is_open for trial in self._trials.values())
+        return False
 
     def _has_little_news(self) -> bool:
         ledger = self._ledger
-        is_exploring = self._is_learning or self._slices or self._trial_of
+        if ledger.is_surprised or self._is_learning or self._slices or self._trial_of:
+            return False
         worth_ns = max(WORTH_NS, WORTH_DECISIONS * DECIDING_NS * len(self._standing))
-        is_little = ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
-        return is_little and not is_exploring and not ledger.is_surprised
+        return ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
 
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""

@@ -110,6 +110,8 @@ class RoutingPolicy(Protocol):
         """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`."""
         ...
 
-    def reoptimize(self) -> None:
-        """A safe point: forget what is old; all decisions in force end here."""
+    def reoptimize(self) -> bool | None:
+        """A safe point: forget what is old; all decisions in force end here. Unless it returns True:
+        nothing has changed, and to ask again would be a waste of time.
+        """
         ...

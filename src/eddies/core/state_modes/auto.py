@@ -14,7 +14,8 @@ The way back needs no change of mode: STAIRs that hold only rows are SteMs.
 STAIRs are not even made before it is likely that a look pays for itself:
 
 * when ten thousand tuples were work done again (`stairs.repeats`), which costs a glance at the router's
-  counters; and a glance is worth its microseconds only when so many tuples were handled at all;
+  counters; and a glance is worth its microseconds only when so many more tuples were handled than
+  every row needs;
 * when a hundred looks' worth of tuples was handled, whatever they were;
 * when the last relation begins late, after many batches of others that go on, before anything was
   routed: to keep the right things from the first result on saves most;
@@ -52,6 +53,7 @@ from eddies.errors import UnsupportedError
 __all__ = ["AutoMode", "may_need_stairs"]
 
 LOOK = 10_000  # tuples that take as long as a look
+FIRST = 2  # tuples for each row that are no repetition: it asks once and finds one
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
 LATE_ROWS, LATE_BATCHES = 8000, 8  # of other relations before the last begins, to call it late
@@ -160,13 +162,20 @@ class AutoMode(StateMode):
 
     def _is_worth_a_look(self) -> bool:
         """Whether a look is little beside the work done since the last, or that done again."""
-        n_handled = sum([table.n_handled for table in self._tables])
+        n_handled = 0
+        for table in self._tables:
+            n_handled += table.n_handled
         if n_handled < self._next_glance:
+            return False
+        n_rows = self._n_rows()
+        n_first = FIRST * sum(n_rows)
+        if n_handled < LOOK + n_first:
+            self._next_glance = LOOK + n_first
             return False
         if self._repeats is None:
             self._repeats = Repeats(make_join_tree(self._graph), len(self._graph.roles))
         routes = (route for table in self._tables for route in table.routes())
-        n_again = self._repeats.n_tuples(routes, self._n_rows())
+        n_again = self._repeats.n_tuples(routes, n_rows)
         missing = min(self._look_at - n_handled, self._look_again_at - n_again)
         if missing > 0:
             self._next_glance = n_handled + max(missing, n_handled // 4)
@@ -210,7 +219,12 @@ class AutoMode(StateMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         if self._now is not self._stems_mode:
             return self._now.drive(relation, block)
-        self._note_streamed(self._graph.relations[relation].roles[0], block)
+        source = self._graph.relations[relation].roles[0]
+        self._n_streamed[source] += block.n_rows
+        self._n_offered += block.n_offered
+        self._latest = block
+        if self._made is not None:
+            self._made.statistics.note_streamed(source, block)
         if self._multiplies or self._is_worth_a_look():
             if self._should_switch():
                 self._switch()
@@ -219,13 +233,6 @@ class AutoMode(StateMode):
                 self._stems_mode.before_last(relation)
             self._multiplies = False
         return self._stems_mode.drive(relation, block)
-
-    def _note_streamed(self, source: int, block: Block) -> None:
-        self._n_streamed[source] += block.n_rows
-        self._n_offered += block.n_offered
-        self._latest = block
-        if self._made is not None:
-            self._made.statistics.note_streamed(source, block)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return self._now.moves(signature)
