@@ -146,7 +146,7 @@ class Router:
             choice = 0
             if len(fork.candidates) > 1:
                 if route.epoch != self._epoch or batch.n_rows > route.n_left or policy.every_batch:
-                    self._decide(route, fork)
+                    self._decide(route, fork, batch.n_rows)
                     if batch.n_rows > route.n_left:
                         batch = self._first_of(batch, route.n_left)
                 choice = route.choice
@@ -201,7 +201,8 @@ class Router:
             if route.steps[(first + turn) % n_steps].prepare(self.scratch):
                 self.has_indexed = True
 
-    def _decide(self, route: Route, fork: Fork) -> None:
+    def _decide(self, route: Route, fork: Fork, n_rows: int) -> None:
+        """Decide about a batch of `n_rows` rows, and maybe others."""
         started = self._now()
         decision = self.policy.choose(fork)
         route.choice = decision.choice
@@ -209,10 +210,11 @@ class Router:
         route.epoch = self._epoch
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
-        if decision.n_found:
+        if route.n_left < n_rows and decision.n_found:
             step = route.steps[decision.choice]
             self._prepare(step)
-            route.n_left = max(route.n_left, int(decision.n_found / max(1.0, step.most_matches)))
+            n_sure = int(decision.n_found / max(1.0, step.most_matches))
+            route.n_left = max(route.n_left, min(n_rows, n_sure))
 
     def _run(
         self, batch: RoutedBatch, route: Route, choice: int, is_told: bool = True

@@ -71,7 +71,8 @@ class Decision:
     """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization).
 
     The policy cannot see whether rows may multiply, but the state sometimes can, as where keys are
-    unique. So a decision may be for more rows than `n_rows` if no more than `n_found` can come of them.
+    unique. So a decision may say that the batch it is about may have more rows than `n_rows`, if no
+    more than `n_found` can come of them.
     """
 
     choice: int
