@@ -58,7 +58,7 @@ STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new lo
 CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a part of a batch only
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
-SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot multiply
+SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot or did not multiply
 WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
 WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
 WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
@@ -214,7 +214,9 @@ class AutoPolicy:
                 return decision
         decision, upto_rows = until_reoptimized(best), 2**62
         if place.n_rows < CAUTIOUS_ROWS:
-            n_rows = max(FIRST_ROWS, GROWTH * place.n_rows)
+            known = evidence[best].past
+            is_calm = JUDGE_ROWS <= known.n_in >= known.n_out
+            n_rows = max(SURE_ROWS if is_calm else FIRST_ROWS, GROWTH * place.n_rows)
             decision = Decision(best, n_rows, self._n_sure(fork, best))
             upto_rows = place.n_rows + n_rows
         self._standing[fork.fork_id] = _Standing(fork, self._period, place, upto_rows, decision)
@@ -334,6 +336,8 @@ class AutoPolicy:
         now = self._ledger.n_driver_rows
         kept, saved_ns = 1.0, 0.0
         price_ns = (self._ledger.run_price_ns + DECIDING_NS) * len(ranked)  # a batch of its own
+        if self._account_ns <= price_ns:
+            return None
         chosen: tuple[float, int, _Slice] | None = None
         for _, i, estimate in ranked:
             known = evidence[i]
