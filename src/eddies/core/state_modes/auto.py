@@ -53,7 +53,6 @@ from eddies.errors import UnsupportedError
 __all__ = ["AutoMode", "may_need_stairs"]
 
 LOOK = 10_000  # tuples that take as long as a look
-FIRST = 2  # tuples for each row that are no repetition: it asks once and finds one
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
 LATE_ROWS, LATE_BATCHES = 8000, 8  # of other relations before the last begins, to call it late
@@ -168,7 +167,7 @@ class AutoMode(StateMode):
         if n_handled < self._next_glance:
             return False
         n_rows = self._n_rows()
-        n_first = FIRST * sum(n_rows)
+        n_first = sum(n_rows)  # each has asked once
         if n_handled < LOOK + n_first:
             self._next_glance = LOOK + n_first
             return False
