@@ -250,7 +250,7 @@ def test_auto_does_not_look_where_nothing_is_done_again():
     assert mode._made is None, "and no look"
 
 
-@pytest.mark.parametrize("n_batches", [7, 9])
+@pytest.mark.parametrize("n_batches", [5, 7])
 def test_auto_looks_before_the_first_result_if_a_relation_is_late(n_batches):
     data = tables(5000 * n_batches)
     eddy = start(Options(), data)
@@ -260,7 +260,7 @@ def test_auto_looks_before_the_first_result_if_a_relation_is_late(n_batches):
             drained(eddy)
     assert auto_mode(eddy).stairs is None
     eddy.push("T", batches(data["T"], 100)[0])
-    assert (auto_mode(eddy).stairs is not None) == (n_batches == 9)
+    assert (auto_mode(eddy).stairs is not None) == (n_batches == 7)
 
 
 def test_auto_looks_before_rows_of_the_last_relation_multiply():

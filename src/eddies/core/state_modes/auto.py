@@ -55,7 +55,7 @@ __all__ = ["AutoMode", "may_need_stairs"]
 LOOK = 10_000  # tuples that take as long as a look
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
-LATE_ROWS, LATE_BATCHES = 8000, 8  # of other relations before the last begins, to call it late
+LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
 def may_need_stairs(graph: Graph, options: Options) -> bool:
