@@ -11,7 +11,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.join_tree import joined_pairs, make_join_tree
 from eddies.core.options import Options
 from eddies.core.stairs import migration, outlook, regions
-from eddies.core.state_modes import regional
+from eddies.core.state_modes import auto, regional
 from eddies.core.state_modes import stairs as mode
 from eddies.errors import UnsupportedError
 from tests.support import driving
@@ -110,9 +110,16 @@ def test_static_plans_and_joins(state, policy, oracle):
             assert_same_bag(drive(case.query, case.tables, rng, options), expected, case)
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["on the way", "late source"])
 @pytest.mark.parametrize("eager", [False, True])
-def test_auto_changes_hands_and_loses_nothing(eager, restless, oracle, monkeypatch):
-    """SteMs become STAIRs in mid-query; `eager`, as soon as that is possible."""
+def test_auto_changes_hands_and_loses_nothing(eager, is_late, restless, oracle, monkeypatch):
+    """SteMs become STAIRs in mid-query, or (`is_late`) when the last source begins; `eager`, as soon as
+    that is possible.
+    """
+    monkeypatch.setattr(auto, "LOOK", 0)
+    if is_late:
+        monkeypatch.setattr(auto, "LATE_ROWS", 0)
+        monkeypatch.setattr(auto, "LATE_BATCHES", 0)
     if eager:
         monkeypatch.setitem(migration.MIGRATIONS, "cost-aware", Fickle)
     n_stairs = 0

@@ -9,7 +9,7 @@ import pytest
 
 from eddies.core.lineage import Signature
 from eddies.core.policies import Candidate, Fork
-from eddies.core.policies.auto import EXPLORED_SHARE, LOAN_NS, AutoPolicy
+from eddies.core.policies.auto import EXPLORED_SHARE, SAVED_NS, AutoPolicy
 from eddies.core.policies.evidence import Ledger
 from tests.unit.routing_simulator import (
     PERIOD,
@@ -125,8 +125,8 @@ def test_the_account_is_overdrawn_after_a_shift_by_no_more_than_was_earned() -> 
         world.run(PERIOD)
         lowest = min(lowest, policy.account_ns)
         if period < 20:
-            assert policy.account_ns >= -LOAN_NS
-    assert -EXPLORED_SHARE * world.outcome.cost - LOAN_NS <= lowest < 0
+            assert policy.account_ns >= -SAVED_NS
+    assert -EXPLORED_SHARE * world.outcome.cost - SAVED_NS <= lowest < 0
 
 
 def test_sees_through_a_chain() -> None:
@@ -167,12 +167,12 @@ def test_exploration_keeps_its_budget(modules: list[Module]) -> None:
     )
     sampling = 0.005 * least  # the world draws its rows
     # Twice the share: what a slice costs is known when it is over, from estimates of the rest.
-    assert outcome.cost - least <= 2 * EXPLORED_SHARE * least + LOAN_NS + trials + sampling
+    assert outcome.cost - least <= 2 * EXPLORED_SHARE * least + trials + sampling
 
 
 def test_the_account_runs_dry_without_exploration_share() -> None:
     modules = [Module(0.5, 10), Module(0.9, 10), Module(0.95, 10)]
-    policy = AutoPolicy(random.Random(1), explored_share=0.0, loan_ns=0.0)
+    policy = AutoPolicy(random.Random(1), explored_share=0.0)
     world = World(modules, policy)
     world.run(10 * PERIOD)
     before = dict(world.outcome.rows_by_first)
@@ -307,7 +307,7 @@ def test_forks_of_one_signature_may_differ_in_candidates() -> None:
     ends = tuple(Signature(1, 1 << m) for m in range(3))
     wide = Fork(0, Signature(1), three, ends)
     narrow = Fork(0, Signature(1), three[1:], ends[1:])
-    policy = AutoPolicy(random.Random(1), explored_share=0.0, loan_ns=0.0)
+    policy = AutoPolicy(random.Random(1), explored_share=0.0)
     for _ in range(12):
         decision = policy.choose(wide)
         n_rows = decision.n_rows or 4096

@@ -28,8 +28,11 @@ class Scripted:
     is_surprised = False
     diverts = False
 
-    def __init__(self, *decisions: Decision, every_batch: bool = False) -> None:
+    def __init__(
+        self, *decisions: Decision, every_batch: bool = False, has_news: bool = True
+    ) -> None:
         self.every_batch = every_batch
+        self.has_news = has_news
         self.decisions = decisions or (Decision(0),)
         self.asked: list[Fork] = []
         self.told: list[tuple[int, int, int, int]] = []
@@ -42,8 +45,9 @@ class Scripted:
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         self.told.append((fork.signature.sources, choice, n_in, n_out))
 
-    def reoptimize(self) -> None:
+    def reoptimize(self) -> bool:
         self.n_reoptimized += 1
+        return not self.has_news
 
 
 def last_streams_by(policy: Scripted, log: Recorder | None = None, **options: int) -> pa.Table:
@@ -123,6 +127,62 @@ def test_decisions_end_at_a_safe_point() -> None:
     last_streams_by(policy, reoptimize_every=10)
     choices = [choice for sources, choice, *_ in policy.told if sources == 0b100]
     assert choices == [0, 0, 1, 1]
+
+
+def test_decisions_stay_in_force_if_the_policy_has_no_news() -> None:
+    policy = Scripted(Decision(0), Decision(1), has_news=False)
+    assert_same_bag(last_streams_by(policy, reoptimize_every=10), expected())
+    assert policy.n_reoptimized == 1
+    assert len(policy.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "n_found", "first"),
+    [
+        ([0, 1, 2, 3], 0, [2, 2, 1]),  # nobody said that there may be more
+        ([0, 1, 2, 3], 5, [5]),  # keys are unique: five rows find five at most
+        ([0, 1, 2, 3], 4, [4, 1]),
+        ([0, 0, 0, 1], 9, [3, 2]),  # two rows are copies: a row may find three
+        ([0, 0, 0, 1], 100, [5]),
+    ],
+)
+def test_more_rows_are_sent_if_no_more_can_come_of_them(
+    keys: list[int], n_found: int, first: list[int]
+) -> None:
+    tables = {
+        "b": pa.table({"x": keys}),
+        "c": pa.table({"y": [0, 1]}),
+        "f": pa.table({"x": [0, 1, 2, 3, 4], "y": [0, 1, 0, 1, 0]}),
+    }
+    policy = Scripted(Decision(0, 2, n_found))
+    eddy = Eddy(make_query(tables, ["f.x = b.x", "f.y = c.y"]), Options(), policy=policy)
+    for name in "bcf":
+        eddy.push(name, batches(tables[name])[0])
+        eddy.end(name)
+    drained(eddy)
+    told = [n_in for sources, _, n_in, _ in policy.told if sources == 0b100 and n_in]
+    assert told == first
+
+
+@pytest.mark.parametrize("n_copies", [1, 2])
+def test_the_default_policy_cuts_a_small_batch_only_where_rows_may_multiply(n_copies: int) -> None:
+    """Trials of three modules in slices took longer than a batch of 10,000 rows."""
+    n = 10_000
+    keys = list(range(n)) * n_copies
+    tables = {name: pa.table({"x": keys}) for name in "abc"} | {"f": pa.table({"x": range(n)})}
+    log = Recorder()
+    eddy = Eddy(make_query(tables, [f"f.x = {name}.x" for name in "abc"]), events=log)
+    for name in "abcf":
+        eddy.push(name, batches(tables[name])[0])
+        eddy.end(name)
+    drained(eddy)
+    runs = [event.n_in for event in log.of(Routed) if event.signature.sources == 0b1000]
+    if n_copies == 1:
+        assert runs == [n]
+        assert len(log.of(Routed)) == 3
+    else:
+        assert runs[0] <= 32, "how many rows each finds is not known yet"
+        assert sum(runs) == n
 
 
 def test_what_is_told_is_what_is_logged() -> None:

@@ -9,14 +9,19 @@ import pytest
 from eddies.core.clock import VirtualClock
 from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
+from eddies.core.join_tree import make_join_tree
+from eddies.core.lineage import Signature
 from eddies.core.options import Options
+from eddies.core.policies.base import Candidate, Fork
+from eddies.core.route import RouteTable
 from eddies.core.stairs.expansion import Expansion
 from eddies.core.stairs.migration import Migration
 from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Form, Planner, World
 from eddies.core.stairs.regions import Leaf, Split, choices, learn
+from eddies.core.stairs.repeats import Repeats
 from eddies.core.stairs.statistics import matches
-from eddies.core.state_modes.auto import AutoMode
+from eddies.core.state_modes.auto import LOOK, AutoMode
 from eddies.core.state_modes.stairs import StairsMode
 from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import OptionError
@@ -214,17 +219,91 @@ def test_auto_begins_with_stems_and_keeps_them_for_a_star_that_streams():
     assert eddy.progress().sources[0].n_stored == 0
 
 
+def auto_mode(eddy: Eddy) -> AutoMode:
+    assert isinstance(eddy.mode, AutoMode)
+    return eddy.mode
+
+
 def test_auto_turns_to_stairs_when_sources_arrive_in_turns():
-    data = tables()
+    """Rows of R find ten rows of S each, which look for T again and again."""
+    data = tables(10_000)
     eddy = start(Options(), data)
     found = feed(eddy, data, "RST")
-    assert isinstance(eddy.mode, AutoMode)
-    assert eddy.mode.stairs is not None
-    assert eddy.mode.stairs._held
+    stairs = auto_mode(eddy).stairs
+    assert stairs is not None
+    assert stairs._held
     found.append(finished(eddy, "RST"))
     alone = start(Options(state="stems"), data)
     expected = [*feed(alone, data, "RST"), finished(alone, "RST")]
     assert n_rows(found) == n_rows(expected)
+
+
+def test_auto_does_not_look_where_nothing_is_done_again():
+    """Every row has one partner in each relation: to keep pairs would save nobody anything."""
+    names = [f"t{i}" for i in range(5)]
+    data = {name: pa.table({"x": np.arange(10_000)}) for name in names}
+    eddy = Eddy(make_query(data, [f"t0.x = {name}.x" for name in names[1:]]))
+    for pieces in zip(*(batches(data[name], 1000) for name in names), strict=True):
+        for name, piece in zip(names, pieces, strict=True):
+            eddy.push(name, piece)
+            drained(eddy)
+    mode = auto_mode(eddy)
+    assert sum(table.n_handled for table in mode._tables) > 10 * LOOK, "there were glances"
+    assert mode._made is None, "and no look"
+
+
+@pytest.mark.parametrize("n_batches", [5, 7])
+def test_auto_looks_before_the_first_result_if_a_relation_is_late(n_batches):
+    data = tables(5000 * n_batches)
+    eddy = start(Options(), data)
+    for name in "RS":
+        for piece in batches(data[name], 5000)[: n_batches // 2 + (name == "S")]:
+            eddy.push(name, piece)
+            drained(eddy)
+    assert auto_mode(eddy).stairs is None
+    eddy.push("T", batches(data["T"], 100)[0])
+    assert (auto_mode(eddy).stairs is not None) == (n_batches == 7)
+
+
+def test_auto_looks_before_rows_of_the_last_relation_multiply():
+    """SteMs would remove dead ends before the first row of T drives: then it is too late for STAIRs."""
+    n = 3000
+    data = {
+        "R": pa.table({"a": np.arange(n) % 100}),
+        "S": pa.table({"a": np.arange(n) % 200, "b": np.arange(n) % 100}),
+        "T": pa.table({"b": np.arange(n) % 150}),
+    }
+    for name, looks in (("T", True), ("S", False)):  # from S on, both others are one step away
+        eddy = start(Options(), data)
+        for other in "RST":
+            if other != name:
+                eddy.push(other, batches(data[other], n)[0])
+                eddy.end(other)
+        eddy.push(name, batches(data[name], 10)[0])
+        drained(eddy)
+        assert (auto_mode(eddy)._made is not None) == looks
+
+
+def test_what_is_done_again_is_what_asks_more_often_than_it_has_rows():
+    """Rows of S ask for T when they come, and again for each row of R that finds them."""
+    repeats = Repeats(make_join_tree(start(Options(), tables(10)).graph), 3)
+    table = RouteTable(lambda route, table: (None, []))
+    routes = []
+    for sources, target, n_in, n_out in (
+        (R, S, 100, 400),
+        (S, T, 50, 5),
+        (R | S, T, 400, 40),
+    ):
+        route = table.route(Signature(sources))
+        candidate = Candidate(target.bit_length() - 1, "stem", "probe")
+        route.fork = Fork(0, route.signature, (candidate,), (Signature(sources | target),))
+        route.n_in, route.n_out = [n_in], [n_out]
+        routes.append(route)
+    assert repeats.n_tuples(routes, [100, 450, 0]) == 0
+    # S asked 450 times and found 45: for 400 of its 450 questions it is the first time.
+    assert repeats.n_tuples(routes, [100, 400, 0]) == 50 * 495 // 450
+    # R asks for S: of 100 questions half are new, and so are their answers.
+    assert repeats.n_tuples(routes, [50, 450, 0]) == 250
 
 
 @pytest.mark.parametrize("options", [Options(threads=2), Options(policy="lottery")])

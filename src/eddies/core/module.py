@@ -39,6 +39,11 @@ class Step(Protocol):
 
     name: str
 
+    @property
+    def most_matches(self) -> float:
+        """More tuples cannot come of one, if state is up to date; infinite if nobody knows."""
+        ...
+
     def prepare(self, scratch: Scratch) -> int:
         """Bring state up to date before the clock starts; returns the rows that were indexed."""
         ...

@@ -25,7 +25,7 @@ from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
 from eddies.core.state.scratch import Scratch
 
-__all__ = ["reduce_stems"]
+__all__ = ["may_multiply", "reduce_stems"]
 
 _MULTIPLIES = 16.0
 _WORTH_REMOVING = 0.1  # share of a SteM's rows
@@ -47,16 +47,28 @@ def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int) -> None:
 
     Row ids change: only when nobody holds any. SteMs with few dead ends keep them.
     """
+    root = _measured(graph, stems, driver)
+    if root is not None:
+        scratch = Scratch(_CHUNK_ROWS)
+        for child in root.children:
+            _reduce(graph, stems, child, scratch)
+
+
+def may_multiply(graph: Graph, stems: Sequence[SteM], driver: int) -> bool:
+    """Whether rows of `driver` may meet so many dead ends that `reduce_stems` would remove them."""
+    return _measured(graph, stems, driver) is not None
+
+
+def _measured(graph: Graph, stems: Sequence[SteM], driver: int) -> _Node | None:
+    """The tree below `driver` with its fan-outs; None if rows do not multiply on any branch."""
     root = _tree(graph, driver)
     if all(not child.children for child in root.children):
-        return  # a star: the driver's rows meet every dead end at once
+        return None  # a star: the driver's rows meet every dead end at once
     scratch = Scratch(_CHUNK_ROWS)
     for child in root.children:
         _measure(graph, stems, child, scratch)
-    if max(_growth(child) for child in root.children) < _MULTIPLIES:
-        return
-    for child in root.children:
-        _reduce(graph, stems, child, scratch)
+    multiplies = max(_growth(child) for child in root.children) >= _MULTIPLIES
+    return root if multiplies else None
 
 
 def _tree(graph: Graph, driver: int) -> _Node:

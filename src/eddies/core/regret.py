@@ -135,7 +135,7 @@ class RegretRouter(Router):
         choice = -1
         if signature == chosen and n_rows:
             if route.epoch != self._epoch or self.policy.every_batch:
-                self._decide(route, route.fork)
+                self._decide(route, route.fork, n_rows)
             choice = route.choice
             costs.chosen_cost += n_rows
             chosen = route.fork.leads_to[choice]

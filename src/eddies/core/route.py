@@ -67,6 +67,7 @@ class RouteTable:
         self._entries: dict[int, Route] = {}  # of base batches, by source
         self._retired: list[Route] = []
         self.n_forks = 0
+        self.n_handled = 0  # tuples that went to steps, and that came back
 
     def route(self, signature: Signature) -> Route:
         """The route of `signature`; its steps are worked out when a batch first takes it."""

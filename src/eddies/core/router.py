@@ -119,8 +119,8 @@ class Router:
     def _reoptimize(self) -> None:
         started = self._now()
         self._worked_before_ns, self._decided_before_ns = self.ns_working, self.ns_deciding
-        self.policy.reoptimize()
-        self._epoch += 1
+        if not self.policy.reoptimize():
+            self._epoch += 1
         self._n_since_reoptimized = 0
         elapsed = self._now() - started
         self.ns_deciding += elapsed
@@ -150,7 +150,7 @@ class Router:
             choice = 0
             if len(fork.candidates) > 1:
                 if route.epoch != self._epoch or batch.n_rows > route.n_left or policy.every_batch:
-                    self._decide(route, fork)
+                    self._decide(route, fork, batch.n_rows)
                     if batch.n_rows > route.n_left:
                         batch = self._first_of(batch, route.n_left)
                 choice = route.choice
@@ -205,7 +205,8 @@ class Router:
             if route.steps[(first + turn) % n_steps].prepare(self.scratch):
                 self.has_indexed = True
 
-    def _decide(self, route: Route, fork: Fork) -> None:
+    def _decide(self, route: Route, fork: Fork, n_rows: int) -> None:
+        """Decide about a batch of `n_rows` rows, and maybe others."""
         started = self._now()
         decision = self.policy.choose(fork)
         route.choice = decision.choice
@@ -213,6 +214,11 @@ class Router:
         route.epoch = self._epoch
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
+        if route.n_left < n_rows and decision.n_found:
+            step = route.steps[decision.choice]
+            self._prepare(step)
+            n_sure = int(decision.n_found / max(1.0, step.most_matches))
+            route.n_left = max(route.n_left, min(n_rows, n_sure))
 
     def _run(
         self, batch: RoutedBatch, route: Route, choice: int, is_told: bool = True
@@ -221,19 +227,16 @@ class Router:
         step = route.steps[choice]
         n_in = batch.n_rows
         scratch = self.scratch
+        # Whoever takes the processor away in a long probe must not make it look dear.
+        now = self._worked if n_in >= _TIMED_BY_WORK and route.is_probe[choice] else self._now
         try:
-            started = self._now()
+            started = now()
             n_indexed = step.prepare(scratch)
             if n_indexed:
-                started = self._note_indexed(step, n_indexed, started)
-            if n_in >= _TIMED_BY_WORK and route.is_probe[choice]:
-                # Whoever takes the processor away in the middle must not make a module look dear.
-                worked = self._worked()
-                out, more = step.run(batch, scratch)
-                elapsed = self._worked() - worked
-            else:
-                out, more = step.run(batch, scratch)
-                elapsed = self._now() - started
+                self._note_indexed(step, n_indexed, now() - started)
+                started = now()
+            out, more = step.run(batch, scratch)
+            elapsed = now() - started
         except Exception as error:
             error.add_note(f"while {n_in} rows went to module {step.name}")
             raise
@@ -250,16 +253,14 @@ class Router:
         started = self._now()
         n_indexed = step.prepare(self.scratch)
         if n_indexed:
-            self._note_indexed(step, n_indexed, started)
+            self._note_indexed(step, n_indexed, self._now() - started)
 
-    def _note_indexed(self, step: Step, n_indexed: int, started: int) -> int:
-        """An index has grown since `started`; the time when that is done."""
+    def _note_indexed(self, step: Step, n_indexed: int, elapsed: int) -> None:
+        """An index has grown."""
         self.has_indexed = True
-        indexed = self._now()
-        self.ns_indexing += indexed - started
+        self.ns_indexing += elapsed
         if self._events is not None:
-            self._events.emit(Indexed(started, step.name, n_indexed, indexed - started))
-        return indexed
+            self._events.emit(Indexed(self._now() - elapsed, step.name, n_indexed, elapsed))
 
     def _count(
         self,
@@ -277,6 +278,7 @@ class Router:
         route.n_out[choice] += n_out
         route.n_runs[choice] += n_in > 0
         route.ns[choice] += elapsed
+        self.table.n_handled += n_in + n_out
         self.ns_working += elapsed
         if is_told:
             self.policy.observe(fork, choice, n_in, n_out, elapsed)

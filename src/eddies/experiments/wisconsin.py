@@ -20,7 +20,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.entry import Entry
 from eddies.core.evaluate import keep
 from eddies.core.expr import Call, Column, Expr, Literal
-from eddies.core.options import Options
+from eddies.core.options import Options, StateMode
 from eddies.core.progress import Progress
 from eddies.core.query import (
     Aggregate,
@@ -170,12 +170,12 @@ def _star(
     )
 
 
-def run_eddy(work: Workload, policy: str, every: int | None) -> Timed:
-    """An eddy that renews its decisions every `every` rows. It keeps SteMs, as the fixed plan does: the
-    same modules are compared with and without a router.
+def run_eddy(work: Workload, policy: str, every: int | None, state: StateMode = "stems") -> Timed:
+    """An eddy that renews its decisions every `every` rows. Unless told otherwise it keeps SteMs, like
+    the fixed plan: the same modules are compared with and without a router.
     """
     batch_rows = max(work.batch_rows, 64)
-    options = Options(policy=policy, state="stems", reoptimize_every=every, batch_rows=batch_rows)
+    options = Options(policy=policy, state=state, reoptimize_every=every, batch_rows=batch_rows)
     eddy = Eddy(work.query, options)
     numbers = {relation.name: i for i, relation in enumerate(eddy.graph.relations)}
     for name, batch in work.loaded:

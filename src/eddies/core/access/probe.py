@@ -104,6 +104,11 @@ class AccessProbe:
         self._options = options
         self._goes_on = goes_on
 
+    @property
+    def most_matches(self) -> float:
+        """Without those that look-ups will bring."""
+        return self._probe.most_matches
+
     def prepare(self, scratch: Scratch) -> int:
         return self._probe.prepare(scratch)
 
@@ -146,6 +151,7 @@ class LetGo:
     """Where rows go that have nowhere to go: bounced rows, when ProbeCompletion is switched off."""
 
     name = "let go"
+    most_matches = 0.0
 
     def prepare(self, scratch: Scratch) -> int:
         return 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from math import inf
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.evaluate import keep
@@ -79,6 +80,8 @@ class EddyJoin:
 
 class JoinStep:
     """An EddyJoin as seen from one signature."""
+
+    most_matches = inf
 
     def __init__(
         self, graph: Graph, tree: JoinTree, join: EddyJoin, signature: Signature, table: RouteTable

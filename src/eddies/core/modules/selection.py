@@ -30,6 +30,8 @@ _UNKNOWN, _FALSE, _TRUE = -1, 0, 1
 class Select:
     """The step that applies optional predicate `number` to a batch."""
 
+    most_matches = 1.0
+
     def __init__(self, graph: Graph, number: int, to: Route) -> None:
         optional = graph.optionals[number]
         self.name = optional.name

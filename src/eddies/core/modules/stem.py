@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -164,6 +165,10 @@ class Probe:
             with stem.lock:
                 return self._sorted.catch_up()
         return 0
+
+    @property
+    def most_matches(self) -> float:
+        return inf if self._index is None else self._index.most_matches
 
     @property
     def has_keys(self) -> bool:

@@ -12,17 +12,20 @@ figures over all signatures, faded by rows seen, replaced when a run contradicts
 
 *Exploration* is paid from an account. It earns `EXPLORED_SHARE` of all measured time, and pays for
 every slice of rows that was sent another way than the best known one: what the slice cost more than
-it would have, never less than a quarter of its time, and the fixed price of its runs. Modules never
-met are tried before anything else, on 1, 32 and 1024 rows, the next step only if the last one was
-quick: a module may sleep for seconds. Probes but the first begin with 32 rows. A slow first step is
-repeated once; it may have been the first call that was slow. Where a module was never met before, a
-slice has 32 rows, whatever it did elsewhere: a key that is unique at one fork may fan out at another.
+it would have, never less than a quarter of its time, and the fixed price of its runs and decisions.
 
 A shift is when it pays to look around, and a calm before it may have spent everything. So after one
 the account may be overdrawn by as much as it ever earned until then.
 
-*Starting.* At a fork that has seen few rows even the best known way is taken only for as many rows
-as the fork has seen before, so that the first batch is not lost to the first impression.
+*Starting.* The first rows go the way of the text, and all modules on that way are met. That costs
+nothing; what must be kept small is the surprise. An unknown predicate is tried on 1, 32 and 1024 rows,
+the next step only if the last one was quick: it may sleep for seconds. A slow first step is repeated
+once; it may have been the first call that was slow. An unknown probe is tried on 32 rows, since it may
+find thousands for each; but if the state knows that it cannot, because keys are unique, then on as many
+as there are. Where a module never was, a slice has 32 rows, whatever it did elsewhere: a key that is
+unique at one fork may fan out at another. At a fork that has seen few rows even the best known way is
+taken only for as many rows as the fork has seen before, so that the first batch is not lost to the
+first impression.
 
 Known limitations: modules are taken to be independent given the signature, so where correlation
 makes greedy ordering fail, it fails (never by more than a factor four for filters). A Cartesian
@@ -36,14 +39,15 @@ from typing import NamedTuple
 
 from eddies.core.lineage import Signature
 from eddies.core.policies.base import Candidate, Decision, Fork, until_reoptimized
-from eddies.core.policies.evidence import Estimate, Evidence, Ledger, Place
+from eddies.core.policies.evidence import JUDGE_ROWS, Estimate, Evidence, Ledger, Place
 from eddies.core.policies.measure import without_cross
 
-__all__ = ["EXPLORED_SHARE", "LOAN_NS", "LOOKAHEAD", "QUICK_NS", "AutoPolicy"]
+__all__ = ["EXPLORED_SHARE", "LOOKAHEAD", "QUICK_NS", "SAVED_NS", "AutoPolicy"]
 
 EXPLORED_SHARE = 0.01  # of measured time: earned by the account that pays for exploration
-LOAN_NS = 100_000.0  # what the account starts with: some slices of a usual SteM
-SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge
+SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge...
+SAVED_NS = 250_000.0  # ...but always so much: some slices of a usual SteM
+DECIDING_NS = 15_000.0  # what a decision takes
 TRIAL_ROWS = (1, 32, 1024)  # first steps with an unknown module
 QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows, so at most 32 ms
 VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
@@ -59,7 +63,9 @@ STALE_AFTER_ROWS = 131_072  # driver rows after which figures are worth a new lo
 CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a part of a batch only
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
-WORTH_NS = 2_000_000  # of work between two countings-in of a calm period: one takes a fiftieth...
+SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot or did not multiply
+WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
+WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
 WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 
@@ -77,12 +83,12 @@ class _Slice(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """A decision for the best known way, which is repeated until evidence was counted in or the place
-    has seen `upto_rows` rows.
+    """A decision for the best known way, which is repeated until a new period begins or the place has
+    seen `upto_rows` rows.
     """
 
     fork: Fork
-    version: int
+    period: int
     place: Place
     upto_rows: int
     decision: Decision
@@ -110,9 +116,9 @@ class AutoPolicy:
     Explores: candidates whose figures at this fork are older than `STALE_AFTER_ROWS` driver rows or
     that never ran here, the oldest first, on slices of `SLICE_ROWS` rows, or `LONG_SLICE_ROWS` if it
     may be the best; all candidates of a fork when one of them suddenly behaves differently.
-    Exploration costs: `EXPLORED_SHARE` of the measured time, twice that after a shift, plus `LOAN_NS`
-    once per query, and the trials of each module: up to 1057 rows, a few rows if it is slow. Trials
-    are not paid from the account.
+    Exploration costs: `EXPLORED_SHARE` of the measured time, twice that after a shift, and the trials
+    of each module: up to 1057 rows of a predicate, 33 of a probe, a few rows if it is slow. Trials are
+    not paid from the account.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice. Asked more often than deciding
@@ -131,12 +137,10 @@ class AutoPolicy:
         rng: random.Random,
         *,
         explored_share: float = EXPLORED_SHARE,
-        loan_ns: float = LOAN_NS,
     ) -> None:
         self._rng = rng
         self._explored_share = explored_share
-        self._loan_ns = loan_ns
-        self._account_ns = loan_ns
+        self._account_ns = 0.0
         self._credit_ns = 0.0
         self._n_shifts = 0
         self._ledger = Ledger()
@@ -145,20 +149,22 @@ class AutoPolicy:
         self._trials: dict[int, _Trial] = {}
         self._trial_of: dict[Evidence, _Trial] = {}
         self._slices: dict[Evidence, _Slice] = {}
-        self._is_learning = True  # some module or fork is new: every run counts at once
+        self._is_learning = True  # some module is new: every run counts at once
+        self._period = 0  # counts re-optimizations that were worth it
         self._standing: dict[int, _Standing] = {}  # by the number of a fork
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Only sums; see `Ledger`."""
         self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns)
 
-    def reoptimize(self) -> None:
+    def reoptimize(self) -> bool:
         """Counts in what was observed, if that is worth it. Fading goes by rows, so calling this often
         does no harm.
         """
         if self._has_little_news():
-            return
+            return True
         self._absorb()
+        self._period += 1
         self._ledger.is_surprised = False
         self._slices.clear()
         for trial in self._trial_of.values():  # its rows never came: the step is still to be made
@@ -166,12 +172,14 @@ class AutoPolicy:
             trial.elapsed_ns = 0
         self._trial_of.clear()
         self._is_learning = any(trial.is_open for trial in self._trials.values())
+        return False
 
     def _has_little_news(self) -> bool:
         ledger = self._ledger
-        is_exploring = self._is_learning or self._slices or self._trial_of
-        is_little = ledger.ns_unabsorbed < WORTH_NS and ledger.n_unabsorbed < WORTH_ROWS
-        return is_little and not is_exploring and not ledger.is_surprised
+        if ledger.is_surprised or self._is_learning or self._slices or self._trial_of:
+            return False
+        worth_ns = max(WORTH_NS, WORTH_DECISIONS * DECIDING_NS * len(self._standing))
+        return ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
 
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""
@@ -179,9 +187,8 @@ class AutoPolicy:
         if (
             standing is not None
             and standing.fork is fork
-            and standing.version == self._ledger.version
+            and standing.period == self._period
             and standing.place.n_rows < standing.upto_rows
-            and not (self._is_learning or self._slices)
         ):
             return standing.decision
         self._remember(fork)
@@ -198,7 +205,7 @@ class AutoPolicy:
                 self._slices.pop(evidence[i], None)
                 n_rows = self._next_trial(fork.candidates[i], evidence[i])
                 if n_rows:
-                    return Decision(i, n_rows)
+                    return Decision(i, n_rows, self._n_sure(fork, i))
         ranked = []
         for i in choices:
             estimate = self._ledger.estimate(evidence[i])
@@ -211,14 +218,22 @@ class AutoPolicy:
         if not fork.candidates[best].cross:
             decision = self._explore(place, ranked, evidence)
             if decision is not None:
+                self._standing.pop(fork.fork_id, None)  # what comes of it is looked at
                 return decision
         decision, upto_rows = until_reoptimized(best), 2**62
         if place.n_rows < CAUTIOUS_ROWS:
-            n_rows = max(FIRST_ROWS, GROWTH * place.n_rows)
-            decision, upto_rows = Decision(best, n_rows), place.n_rows + n_rows
-        version = self._ledger.version
-        self._standing[fork.fork_id] = _Standing(fork, version, place, upto_rows, decision)
+            known = evidence[best].past
+            is_calm = JUDGE_ROWS <= known.n_in >= known.n_out
+            n_rows = max(SURE_ROWS if is_calm else FIRST_ROWS, GROWTH * place.n_rows)
+            decision = Decision(best, n_rows, self._n_sure(fork, best))
+            upto_rows = place.n_rows + n_rows
+        self._standing[fork.fork_id] = _Standing(fork, self._period, place, upto_rows, decision)
         return decision
+
+    @staticmethod
+    def _n_sure(fork: Fork, choice: int) -> int:
+        """`Decision.n_found` for a probe: state in memory is never slow. A predicate may be."""
+        return SURE_ROWS if fork.candidates[choice].kind == "probe" else 0
 
     @property
     def is_surprised(self) -> bool:
@@ -234,7 +249,8 @@ class AutoPolicy:
         """Keep the widest fork of each signature; hosts with queues also show narrow ones."""
         known = self._forks.get(fork.signature)
         if known is None or len(known.candidates) < len(fork.candidates):
-            self._is_learning = True
+            if any(c.module not in self._trials for c in fork.candidates):
+                self._is_learning = True
             self._forks[fork.signature] = fork
             self._modules_at[fork.signature] = frozenset(c.module for c in fork.candidates)
 
@@ -245,6 +261,8 @@ class AutoPolicy:
             trial = self._trial_of.pop(evidence, None)
             if trial is not None:
                 trial.elapsed_ns = elapsed_ns
+                if n_in >= JUDGE_ROWS:
+                    trial.step = len(TRIAL_ROWS)
             explored = self._slices.get(evidence)
             if explored is not None and n_in:
                 # The modules it jumped over would have spared it some rows, and are spared some.
@@ -255,7 +273,7 @@ class AutoPolicy:
         if self._ledger.n_shifts > self._n_shifts:
             self._n_shifts = self._ledger.n_shifts
             self._credit_ns = share * self._ledger.elapsed_ns
-        most_ns = max(self._loan_ns, SAVED_SHARE * share * self._ledger.elapsed_ns)
+        most_ns = max(SAVED_NS, SAVED_SHARE * share * self._ledger.elapsed_ns)
         self._account_ns = min(self._account_ns, most_ns)
 
     def _next_trial(self, candidate: Candidate, evidence: Evidence) -> int:
@@ -263,8 +281,11 @@ class AutoPolicy:
         trial = self._trials.get(candidate.module)
         if trial is None:
             trial = self._trials[candidate.module] = _Trial()
-            if candidate.kind == "probe" and self._ledger.run_price_ns:
-                # State in memory is never that slow, and what a run costs is known already.
+            if evidence.module.total.n_in >= JUDGE_ROWS:  # met where it was the only way
+                trial.step, trial.elapsed_ns = len(TRIAL_ROWS), 0
+                return 0
+            if candidate.kind == "probe" and self._ledger.version:
+                # State in memory is never that slow, and what the first call costs has been paid.
                 trial.step = 1
         elif trial.step >= len(TRIAL_ROWS) or trial.elapsed_ns is None:
             return 0
@@ -274,7 +295,10 @@ class AutoPolicy:
                 trial.step = len(TRIAL_ROWS)
                 return 0
             trial.step = max(trial.step - 1, 0)
-        elif trial.step == 1 and trial.elapsed_ns < VERY_QUICK_NS:
+        elif candidate.kind == "probe" and trial.step == len(TRIAL_ROWS) - 1:
+            trial.step = len(TRIAL_ROWS)  # how many matches it finds is known, and how quickly
+            return 0
+        elif trial.step == 1 and trial.elapsed_ns < VERY_QUICK_NS and candidate.kind != "probe":
             trial.step = 2
         n_rows = TRIAL_ROWS[trial.step]
         estimate = self._ledger.estimate(evidence)
@@ -325,7 +349,9 @@ class AutoPolicy:
         """A slice for the stalest candidate that the account can pay, or None."""
         now = self._ledger.n_driver_rows
         kept, saved_ns = 1.0, 0.0
-        price_ns = self._ledger.run_price_ns * len(ranked)  # a slice is a batch of its own
+        price_ns = (self._ledger.run_price_ns + DECIDING_NS) * len(ranked)  # a batch of its own
+        if self._account_ns <= price_ns:
+            return None
         chosen: tuple[float, int, _Slice] | None = None
         for _, i, estimate in ranked:
             known = evidence[i]

@@ -68,10 +68,16 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization)."""
+    """Take `fork.candidates[choice]` for at most `n_rows` rows (None: until re-optimization).
+
+    The policy cannot see whether rows may multiply, but the state sometimes can, as where keys are
+    unique. So a decision may say that the batch it is about may have more rows than `n_rows`, if no
+    more than `n_found` can come of them.
+    """
 
     choice: int
     n_rows: int | None = None
+    n_found: int = 0
 
 
 @cache
@@ -105,6 +111,8 @@ class RoutingPolicy(Protocol):
         """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`."""
         ...
 
-    def reoptimize(self) -> None:
-        """A safe point: forget what is old; all decisions in force end here."""
+    def reoptimize(self) -> bool | None:
+        """A safe point: forget what is old; all decisions in force end here. Unless it returns True:
+        nothing has changed, and to ask again would be a waste of time.
+        """
         ...

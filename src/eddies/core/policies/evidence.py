@@ -42,6 +42,7 @@ FADE_RATE = -math.log(0.8) / FADE_ROWS
 PAST_WEIGHT = 3.0
 SHARED_ROWS = 64.0
 TINY_ROWS = 32  # a run on so few rows is all price
+PRICE_NS = 8_000.0  # of a run, before one on so few rows was seen; but never more than any run took
 LONG_ROWS = 4096  # a run on so many rows is hardly price
 LATE = 2.0  # a run counts at most so many times what was expected: it may have been interrupted
 DOUBT = 5.0  # a run's price is not more than so many times the shortest
@@ -169,7 +170,8 @@ class Ledger:
     def __init__(self) -> None:
         self.n_driver_rows = 0
         self.elapsed_ns = 0
-        self._shortest_run_ns = 2**62
+        self.run_price_ns = PRICE_NS  # what a run costs whatever its rows
+        self._is_price_known = False  # by a run on a few rows; else it is a guess
         self._usual_ns: float | None = None  # per row, of recent long runs
         self.is_surprised = False
         self.n_shifts = 0  # how often what a module keeps of its rows has changed
@@ -184,7 +186,8 @@ class Ledger:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Sum up one run, or with no rows in, what a run returned later."""
-        evidence = self.at(fork)[choice]
+        known = self._at.get(fork.fork_id)
+        evidence = (known[1] if known is not None and known[0] is fork else self.at(fork))[choice]
         if not evidence.is_touched:
             evidence.is_touched = True
             self._touched.append(evidence)
@@ -214,8 +217,12 @@ class Ledger:
                 evidence._be_surprised(n_in, n_out, elapsed_ns)
             else:
                 evidence.n_calm += 1
-        elif n_in <= TINY_ROWS and elapsed_ns < self._shortest_run_ns:
-            self._shortest_run_ns = elapsed_ns
+        elif n_in <= TINY_ROWS and not self._is_price_known:
+            self._is_price_known = True
+            self.run_price_ns = elapsed_ns
+            return
+        if elapsed_ns < self.run_price_ns and (n_in <= TINY_ROWS or not self._is_price_known):
+            self.run_price_ns = elapsed_ns
 
     def at(self, fork: Fork) -> list[Evidence]:
         """Of all candidates of a fork."""
@@ -305,11 +312,6 @@ class Ledger:
             trust * past.n_out / past.n_in + doubt * shared.n_out / shared.n_in,
             trust * evidence.cost_ns + doubt * cost_ns,
         )
-
-    @property
-    def run_price_ns(self) -> float:
-        """What a run costs whatever its rows; 0 while no run was on a few rows."""
-        return 0.0 if self._shortest_run_ns == 2**62 else float(self._shortest_run_ns)
 
     def _cost_ns(self, tally: Tally) -> float:
         price_ns = self.run_price_ns * tally.n_runs

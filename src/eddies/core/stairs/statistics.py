@@ -66,12 +66,16 @@ class Statistics:
         self._began_at, self._rate, self._last_look = other._began_at, other._rate, other._last_look
         self._n_offered = other._n_offered
 
-    def note_streamed(self, source: int, block: Block) -> None:
-        """Rows of `source` came that are not stored: they can be sampled now or never."""
+    def note_streamed(
+        self, source: int, block: Block, n_before: int = 0, n_offered_before: int = 0
+    ) -> None:
+        """Rows of `source` came that are not stored: they can be sampled now or never. Before them came
+        `n_before` others that nobody noted, of `n_offered_before` before selections.
+        """
         if not self.rows(source) and not self.streamed[source]:
             self.begin(source)
-        self.streamed[source] += block.n_rows
-        self._n_offered[source] += block.n_offered
+        self.streamed[source] += block.n_rows + n_before
+        self._n_offered[source] += block.n_offered + n_offered_before
         self._latest[source] = block
 
     def rows(self, source: int) -> int:
@@ -83,9 +87,9 @@ class Statistics:
         """Rows of all sources so far: the clock by which arrival rates are measured."""
         return sum(map(self.rows, self._sources)) + sum(self.streamed)
 
-    def begin(self, source: int) -> None:
-        """The first rows of `source` are about to be stored."""
-        self._began_at[source] = self.n_seen
+    def begin(self, source: int, n_seen: int | None = None) -> None:
+        """The first rows of `source` are about to be stored; or were, when `n_seen` rows had come."""
+        self._began_at[source] = self.n_seen if n_seen is None else n_seen
 
     def look(self) -> None:
         """Measure arrival rates anew, from here on."""

@@ -107,6 +107,11 @@ class HashIndex:
         return self.n_entered - self.n_duplicates
 
     @property
+    def most_matches(self) -> float:
+        """More rows than this do not have the same key; infinite if nobody counts."""
+        return 1.0 + self.n_duplicates
+
+    @property
     def is_behind(self) -> bool:
         """Whether `catch_up` has something to do."""
         return self.n_rows != self._store.n_rows or self._wants_filter

@@ -7,6 +7,7 @@ private to the SteM: probes see the same matches before and after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ LONGEST_LIST = 48  # rows
 
 class ListIndex(HashIndex):
     """As a `HashIndex`, but without a table while the store has few rows."""
+
+    most_matches = inf
 
     def __init__(
         self, store: RowStore, columns: Sequence[str], rows_with: str | None = None

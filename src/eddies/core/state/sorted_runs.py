@@ -7,6 +7,7 @@ merged, so there are at most logarithmically many, and a probe looks into each b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ __all__ = ["SortedRuns"]
 
 class SortedRuns(HashIndex):
     """As a `HashIndex`, but words lie sorted in runs instead of a table."""
+
+    most_matches = inf
 
     def __init__(
         self, store: RowStore, columns: Sequence[str], rows_with: str | None = None

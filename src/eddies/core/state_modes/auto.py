@@ -10,8 +10,21 @@ From then on the decision is renewed all the time, and may be to keep nothing ag
 
 The way back needs no change of mode: STAIRs that hold only rows are SteMs.
 
+*A look is not free.* It takes as long as ten thousand tuples, which is more than a small query has. So
+STAIRs are not even made before it is likely that a look pays for itself:
+
+* when ten thousand tuples were work done again (`stairs.repeats`), which costs a glance at the router's
+  counters; and a glance is worth its microseconds only when so many more tuples were handled than
+  every row needs;
+* when a hundred looks' worth of tuples was handled, whatever they were;
+* when the last relation begins late, after many batches of others that go on, before anything was
+  routed: to keep the right things from the first result on saves most;
+* when rows of the last relation are about to multiply: SteMs would remove dead ends now, and after that
+  there is no way to STAIRs.
+
 Known limitations: cyclic queries, several threads and a memory budget stay with SteMs, which probe by
-all equalities at once, share work and spill.
+all equalities at once, share work and spill. Rows that are pushed without a poll in between are routed
+before the next look.
 """
 
 from __future__ import annotations
@@ -30,6 +43,7 @@ from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.stairs.plan import Planner
+from eddies.core.stairs.repeats import Repeats
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import Resumed, StateMode
 from eddies.core.state_modes.stairs import StairsMode
@@ -37,6 +51,11 @@ from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import UnsupportedError
 
 __all__ = ["AutoMode", "may_need_stairs"]
+
+LOOK = 10_000  # tuples that take as long as a look
+SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
+GROWTH = 1.5  # of work between two looks
+LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
 def may_need_stairs(graph: Graph, options: Options) -> bool:
@@ -54,7 +73,7 @@ def may_need_stairs(graph: Graph, options: Options) -> bool:
 
 
 class AutoMode(StateMode):
-    """Delegates to SteMs, then to the STAIRs that `make_stairs` makes."""
+    """Delegates to SteMs, then to STAIRs, which `make_stairs` makes when a look first needs them."""
 
     stores_on_the_way = False
 
@@ -66,14 +85,23 @@ class AutoMode(StateMode):
         make_stairs: Callable[[], StairsMode],
     ) -> None:
         self._stems_mode = StemsMode(graph, stems, stamps)
-        self._stairs_mode = make_stairs()
         self._now: StemsMode | StairsMode = self._stems_mode
+        self._make_stairs = make_stairs
+        self._made: StairsMode | None = None
         self._graph = graph
         self._stems = stems
+        self._stores = [stems[role.relation].store for role in graph.roles]
         self._ended = [False] * len(graph.relations)
         self._tables: list[RouteTable] = []
-        self._has_begun = False
-        self._is_before_last = False  # rows of the last relation are about to come
+        self._began_at = [0] * len(graph.roles)  # rows of all that had come before the first
+        self._n_streamed = [0] * len(graph.roles)  # rows that came but were not stored
+        self._n_offered = 0  # of these, before selections
+        self._latest: Block | None = None  # of these
+        self._n_batches = 0  # stored
+        self._repeats: Repeats | None = None
+        self._next_glance = LOOK  # at which count of tuples handled to count those handled again
+        self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
+        self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
     @property
     def modules(self) -> list[Module]:  # type: ignore[override]  # of whichever mode is in force
@@ -95,15 +123,15 @@ class AutoMode(StateMode):
         return self._stems_mode.module_names()
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
-        self._stairs_mode.skips_build(ended)
+        if self._made is not None:
+            self._made.skips_build(ended)
         return self._stems_mode.skips_build(ended)
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
-        if self._now is self._stems_mode and self._begins_in_turns(relation):
-            self._switch()
-        elif not self._stems[relation].store.n_rows:
-            for source in self._graph.relations[relation].roles:
-                self._stairs_mode.statistics.begin(source)
+        if self._now is self._stems_mode:
+            self._n_batches += 1
+            if not self._stems[relation].store.n_rows:
+                self._begin(relation)
         return self._now.take_in(relation, block)
 
     def _begins_in_turns(self, relation: int) -> bool:
@@ -112,23 +140,78 @@ class AutoMode(StateMode):
         No row has been routed before: nothing could come of it. And what to keep is best decided before
         the first result is computed.
         """
-        if self._has_begun or self._ended.count(False) < 2:
+        if self._ended.count(False) < 2:
             return False
-        sizes = [stem.store.n_rows for stem in self._stems]
-        self._has_begun = all(n or number == relation for number, n in enumerate(sizes))
-        return self._has_begun and sizes[relation] == 0
+        return all(stem.store.n_rows or n == relation for n, stem in enumerate(self._stems))
+
+    def _begin(self, relation: int) -> None:
+        """The first rows of a relation come."""
+        n_seen = sum(self._n_rows())
+        for source in self._graph.relations[relation].roles:
+            self._began_at[source] = n_seen
+            if self._made is not None:
+                self._made.statistics.begin(source)
+        is_late = n_seen >= LATE_ROWS and self._n_batches > LATE_BATCHES
+        if is_late and self._begins_in_turns(relation):
+            self._switch()
+
+    def _n_rows(self) -> list[int]:
+        """Rows that have come, by source."""
+        return [s.n_rows + n for s, n in zip(self._stores, self._n_streamed, strict=True)]
+
+    def _is_worth_a_look(self) -> bool:
+        """Whether a look is little beside the work done since the last, or that done again."""
+        n_handled = 0
+        for table in self._tables:
+            n_handled += table.n_handled
+        if n_handled < self._next_glance:
+            return False
+        n_rows = self._n_rows()
+        n_first = sum(n_rows)  # each has asked once
+        if n_handled < LOOK + n_first:
+            self._next_glance = LOOK + n_first
+            return False
+        if self._repeats is None:
+            self._repeats = Repeats(make_join_tree(self._graph), len(self._graph.roles))
+        routes = (route for table in self._tables for route in table.routes())
+        n_again = self._repeats.n_tuples(routes, n_rows)
+        missing = min(self._look_at - n_handled, self._look_again_at - n_again)
+        if missing > 0:
+            self._next_glance = n_handled + max(missing, n_handled // 4)
+            return False
+        self._look_at = int(GROWTH * n_handled + LOOK / SHARE)
+        self._look_again_at = int(GROWTH * n_again + LOOK)
+        return True
 
     def _should_switch(self) -> bool:
         """Whether to go on with STAIRs. Not if SteMs have removed dead ends (`reduction`): STAIRs know
         rows by ids, and there is less to save.
         """
-        is_whole = all(stem.generation == 0 for stem in self._stems)
-        return is_whole and self._stairs_mode.would_pay()
+        if any(stem.generation for stem in self._stems):
+            return False
+        return self._stairs_mode().would_pay()
+
+    def _stairs_mode(self) -> StairsMode:
+        """STAIRs as they would be if they had been there from the beginning."""
+        if self._made is None:
+            self._made = self._make_stairs()
+            self._made.skips_build(self._ended)
+            for relation, has_ended in enumerate(self._ended):
+                if has_ended:
+                    self._made.end(relation)
+            statistics = self._made.statistics
+            for source, n_seen in enumerate(self._began_at):
+                statistics.begin(source, n_seen)
+            for source, n_rows in enumerate(self._n_streamed):  # at most one, the last
+                if n_rows and (block := self._latest) is not None:
+                    n_before, n_offered = n_rows - block.n_rows, self._n_offered - block.n_offered
+                    statistics.note_streamed(source, block, n_before, n_offered)
+        return self._made
 
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
-        self._now = self._stairs_mode
-        self._stairs_mode.take_over()
+        self._now = self._stairs_mode()
+        self._now.take_over()
         for table in self._tables:
             table.forget()
 
@@ -136,13 +219,18 @@ class AutoMode(StateMode):
         if self._now is not self._stems_mode:
             return self._now.drive(relation, block)
         source = self._graph.relations[relation].roles[0]
-        self._stairs_mode.statistics.note_streamed(source, block)
-        if self._should_switch():
-            self._switch()
-            self._stairs_mode.at_safe_point()
-        elif self._is_before_last:
-            self._is_before_last = False
-            self._stems_mode.before_last(relation)
+        self._n_streamed[source] += block.n_rows
+        self._n_offered += block.n_offered
+        self._latest = block
+        if self._made is not None:
+            self._made.statistics.note_streamed(source, block)
+        if self._multiplies or self._is_worth_a_look():
+            if self._should_switch():
+                self._switch()
+                self._now.at_safe_point()
+            elif self._multiplies:
+                self._stems_mode.before_last(relation)
+            self._multiplies = False
         return self._stems_mode.drive(relation, block)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
@@ -155,23 +243,23 @@ class AutoMode(StateMode):
 
     def end(self, relation: int) -> None:
         self._ended[relation] = True
-        self._stairs_mode.end(relation)
+        if self._made is not None:
+            self._made.end(relation)
 
     def before_last(self, relation: int) -> None:
         """SteMs would remove dead ends now, and there would be no way to STAIRs any more. Whether those
         pay is known when the first rows of the last relation can be sampled: see `drive`.
         """
         if self._now is self._stems_mode:
-            self._is_before_last = True
+            self._multiplies = self._stems_mode.may_multiply(relation)
         else:
             self._now.before_last(relation)
 
     def at_safe_point(self) -> None:
-        if self._now is self._stairs_mode:
-            self._stairs_mode.at_safe_point()
+        self._now.at_safe_point()
 
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
-        if self._now is self._stems_mode and self._should_switch():
+        if self._now is self._stems_mode and self._is_worth_a_look() and self._should_switch():
             self._switch()
         return self._now.resume()

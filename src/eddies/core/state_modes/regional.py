@@ -14,6 +14,7 @@ state="joins" they stay where they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -208,6 +209,8 @@ class _Chooser:
 
 class _ByRegion:
     """The step that sends each row of a base batch to the join of its part."""
+
+    most_matches = inf
 
     def __init__(self, name: str, chooser: _Chooser, steps: Sequence[JoinStep]) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from eddies.core.module import Module, Step
 from eddies.core.modules.exists import Ask
 from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate
-from eddies.core.reduction import reduce_stems
+from eddies.core.reduction import may_multiply, reduce_stems
 from eddies.core.route import RouteTable
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import BaseBatches, Resumed, StateMode, select_step
@@ -127,6 +127,10 @@ class StemsMode(StateMode):
         if len(self._graph.parts) > 1:
             return  # rows that one query cannot use may be another's
         reduce_stems(self._graph, self._stems, self._graph.relations[relation].roles[0])
+
+    def may_multiply(self, relation: int) -> bool:
+        """Whether `before_last` would do something."""
+        return may_multiply(self._graph, self._stems, self._graph.relations[relation].roles[0])
 
     def at_safe_point(self) -> None:
         pass
