@@ -36,8 +36,8 @@ __all__ = ["SessionError", "default_settings", "session"]
 _LOCK = threading.Lock()
 
 # Spark measures the batch that it fills after every row, which takes as long as filling it, unless
-# there is no bound on its bytes. Then its rows have to be few enough: those of 256 KB each just fit.
-_ARROW_BATCH_ROWS = 8_192
+# there is no bound on its bytes. Then its rows have to be few enough: those of 512 KB each just fit.
+_ARROW_BATCH_ROWS = 4_096
 _NO_BOUND_BYTES = 2**31 - 1
 
 _MIB = 1024 * 1024
