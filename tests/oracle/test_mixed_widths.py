@@ -26,7 +26,15 @@ def _table(x: pa.DataType, y: pa.DataType, step: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("options", [Options(), Options(state="stairs"), Options(stem="sort")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(state="stairs"),
+        Options(stem="sort"),
+        *(Options(policy="random", seed=seed, batch_rows=7) for seed in range(3)),
+    ],
+)
 @pytest.mark.parametrize(("x", "y"), list(product(WIDTHS, repeat=2)))
 def test_composite_keys_of_mixed_widths(x: pa.DataType, y: pa.DataType, options: Options) -> None:
     text = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a, b, c WHERE a.x = b.x AND a.y = b.y "
@@ -51,3 +59,21 @@ def test_columns_packed_side_by_side_are_not_another_key() -> None:
     }
     found = local.sql("SELECT a.x FROM a, b WHERE a.x = b.x AND a.y = b.y", tables)
     assert found.num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_columns_of_one_source_in_a_class_of_mixed_widths(seed: int) -> None:
+    """b.x = a.x = b.w, compared as whole numbers of three widths, and through c once more."""
+    numbers = [*range(-20, 20), None]
+    tables = {
+        "a": pa.table({"x": pa.array(numbers, pa.int64())}),
+        "b": pa.table({"x": pa.array(numbers, pa.int32()), "w": pa.array(numbers, pa.int16())}),
+        "c": pa.table({"x": pa.array(numbers[::2], pa.int8())}),
+    }
+    text = "SELECT a.x, b.w, c.x AS cx FROM a, b, c WHERE a.x = b.x AND b.w = a.x AND b.x = c.x"
+    with duckdb.connect() as oracle:
+        for name, table in tables.items():
+            oracle.register(name, table)
+        expected = oracle.sql(text).to_arrow_table()
+    options = Options(policy="random", seed=seed, batch_rows=7)
+    assert_same_bag(local.sql(text, tables, options), expected)

@@ -418,10 +418,11 @@ def test_dead_ends_are_removed_when_stairs_do_not_pay_for_the_last_relation(monk
     mode = eddy.mode
     assert isinstance(mode, AutoMode)
     monkeypatch.setattr(mode._stems_mode, "before_last", removed.append)
+    monkeypatch.setattr(mode._stems_mode, "may_multiply", lambda _: True)
     for name in "RS":
         feed(eddy, data, name)
         eddy.end(name)
-    monkeypatch.setattr(mode._stairs_mode, "would_pay", lambda: pays)
+    monkeypatch.setattr(StairsMode, "would_pay", lambda _: pays)
     mode.before_last(2)
     assert removed == [], "nobody knows yet"
     found = feed(eddy, data, "T")

@@ -97,7 +97,11 @@ def _unwidened(builder: Builder, side: Expr) -> Expr:
 
 
 def make_key_classes(builder: Builder, selections: list[list[Expr]]) -> tuple[KeyClass, ...]:
-    """Merge equalities into classes; a source's second column in a class becomes a selection."""
+    """Merge equalities into classes; a source's second column in a class becomes a selection.
+
+    A column is in one class only, so that a probe cannot take one of its equalities for all of them. In
+    two of different types it can only be as a whole number without its cast; the wider type is theirs.
+    """
     groups: list[tuple[pa.DataType, set[tuple[int, str]]]] = []
     exprs: dict[tuple[int, str], Expr] = {}
     for equality in builder.query.equalities:
@@ -109,16 +113,22 @@ def make_key_classes(builder: Builder, selections: list[list[Expr]]) -> tuple[Ke
             members.add(member)
         if len({source for source, _ in members}) != 2:
             raise PlanError("the two sides of an equality must read different sources")
-        merged = [g for g in groups if g[0] == equality.type and g[1] & members]
+        merged = [g for g in groups if g[1] & members]
         groups = [g for g in groups if g not in merged]
-        groups.append((equality.type, members.union(*(g[1] for g in merged))))
+        types = [equality.type, *(g[0] for g in merged)]
+        assert len(set(types)) == 1 or all(map(pa.types.is_signed_integer, types))
+        type_ = max(types, key=lambda t: t.bit_width) if len(set(types)) > 1 else equality.type
+        groups.append((type_, members.union(*(g[1] for g in merged))))
     classes = []
     for type_, group in groups:
         column_by_source: dict[int, str] = {}
         for source_id, column in sorted(group):
             if source_id in column_by_source:
-                first = exprs[(source_id, column_by_source[source_id])]
-                selections[source_id].append(Call("eq", (first, exprs[(source_id, column)])))
+                both = (exprs[source_id, column_by_source[source_id]], exprs[source_id, column])
+                first, second = (
+                    side if builder.type_of(side) == type_ else Cast(side, type_) for side in both
+                )
+                selections[source_id].append(Call("eq", (first, second)))
             else:
                 column_by_source[source_id] = column
         classes.append(KeyClass(type_, column_by_source))
