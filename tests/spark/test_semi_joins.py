@@ -96,6 +96,8 @@ TEXTS = {
     "(SELECT 1 FROM b WHERE b.k = a.k AND b.s <> a.s AND b.y > 1)",
     "not exists": "SELECT a.x FROM a, c WHERE a.k = c.k AND c.z > 1 AND NOT EXISTS "
     "(SELECT 1 FROM b WHERE b.k = a.k AND b.y > 2)",
+    "not exists by a key that is not joined": "SELECT a.x FROM a, c WHERE a.x = c.z AND a.x > 0 "
+    "AND NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k)",
     "not in": "SELECT a.x FROM a, c WHERE a.k = c.k AND c.z > 1 AND a.k NOT IN "
     "(SELECT k FROM b WHERE y > 2)",
     "not in with NULL": "SELECT a.x FROM a, c WHERE a.k = c.k AND c.z > 1 AND a.k NOT IN "

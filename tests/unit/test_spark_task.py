@@ -31,3 +31,9 @@ def test_batches_of_different_types_stay_apart() -> None:
         (2, pa.string()),
     ]
     assert not list(_in_larger_batches(iter([])))
+
+
+def test_no_more_bytes_wait_than_one_array_can_hold() -> None:
+    text = pa.record_batch({"s": ["x" * 20_000_000]})
+    found = [batch.num_rows for batch in _in_larger_batches(iter([text] * 5))]
+    assert found == [2, 2, 1]

@@ -151,12 +151,17 @@ class BlockPlan:
     def _given_keys(self, name: str) -> list[str]:
         """Columns of a relation, joined in one role, whose keys are broadcast. Spark leaves NULL out of
         them; if it does so here as well, it can use what both have in common, such as groups, twice.
+
+        Only where the relation is joined by the column: who merely asks by it may have NULL there, and
+        be in the result, for NOT EXISTS is then true.
         """
         roles = next(r for r in self.graph.relations if r.name == name).roles
         if len(roles) > 1 or self.graph.asked >> roles[0] & 1:
             return []
         found = [r for reducers in self.semi_joins.values() for r in reducers]
-        return sorted({key for r in found if r.source == roles[0] for _, key in r.on})
+        given = {key for r in found if r.source == roles[0] for _, key in r.on}
+        joined = {c.column_by_source.get(roles[0]) for c in self.graph.classes}
+        return sorted(given & joined)
 
     def _reduced(
         self,
@@ -170,7 +175,7 @@ class BlockPlan:
         if conditions:
             frame = frame.where(" AND ".join(f"({condition})" for condition in conditions))
         for reducer in reducers:
-            names = [f"eddies key {i}" for i in range(len(reducer.on))]
+            names = [f"__eddies_key_{i}_of_partners__" for i in range(len(reducer.on))]
             if reducer.keys not in known:
                 given = self.inputs[self.graph.relation_of(reducer.source).name].dataframe(spark)
                 keys = self._reduced(given, reducer.where, reducer.reducers, spark, known)

@@ -28,7 +28,16 @@ from eddies.spark.cells import CellPlan, Delivery
 from eddies.spark.reading import coordinates_of
 from eddies.streaming.times import latest_mark, times_of
 
-__all__ = ["Blobs", "CELL_MARKS", "PACKED", "PACKED_TYPE", "Pack", "gathered", "make_pack"]
+__all__ = [
+    "Blobs",
+    "CELL_MARKS",
+    "PACKED",
+    "PACKED_TYPE",
+    "Pack",
+    "gathered",
+    "make_pack",
+    "together",
+]
 
 PACKED = "cell int, relation int, payload binary"
 CELL_MARKS = ("CAST(id AS int) AS cell", "-1 AS relation", "CAST('' AS binary) AS payload")
@@ -176,14 +185,15 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     n_rows = 0
     for batch in batches:
         if n_rows + batch.num_rows > _BATCH_ROWS and waiting:
-            yield from _together(waiting)
+            yield from together(waiting)
             waiting, n_rows = [], 0
         waiting.append(batch)
         n_rows += batch.num_rows
-    yield from _together(waiting)
+    yield from together(waiting)
 
 
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in as few batches as there can be: one, unless text of two gigabytes is in them."""
     if len(batches) < 2:
         return batches
     return list(pa.Table.from_batches(batches).combine_chunks().to_batches())

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 
 from eddies.core.graph import Graph
 
@@ -36,6 +36,7 @@ _PROBE_NS = 30.0
 _ASK_NS = 20e6  # to plan one more join
 _BROADCAST_NS = 50e6
 _KEPT = 0.3
+_LONGEST = 4  # sources on a way by which one thins out another: there are many ways in a clique
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class _Planner:
         member = self._members[target.source]
         target.n_rows = member.n_rows * (_KEPT if member.where else 1)
         if target.source not in self._needs_all:
-            target.candidates = self._candidates(target.source, frozenset((target.source,)), set())
+            path = frozenset((target.source,))
+            target.candidates = self._candidates(target.source, path, set(), inf)
 
     def choose(self, targets: list[_Target]) -> Reducer | None:
         """The keys that spare most, if any do."""
@@ -161,24 +163,25 @@ class _Planner:
         n_rows = self._members[keys.source].n_rows
         return _BROADCAST_NS + n_rows * _SCAN_NS + self.n_keys(keys) * _BUILD_NS
 
-    def _candidates(self, source: int, path: frozenset[int], known: set[int]) -> list[Reducer]:
-        """Sources that thin out `source`, not by way of `path`, nor by classes that are `known`: whom
-        it thins out in turn has these itself.
+    def _candidates(
+        self, source: int, path: frozenset[int], known: set[int], most_rows: float
+    ) -> list[Reducer]:
+        """Sources of at most so many rows that thin out `source`, not by way of `path`, nor by classes
+        that are `known`: whom it thins out in turn has these itself.
         """
-        found = []
+        found: list[Reducer] = []
+        if len(path) > _LONGEST:
+            return found
         own = {number for number, columns in self._classes.items() if source in columns}
         for other in self._members:
             shared = [n for n in own - known if other in self._classes[n]]
-            if other in path or not shared or not self._may_reduce(other):
+            n_rows = self._members[other].n_rows
+            if other in path or not shared or n_rows > most_rows or not self._may_reduce(other):
                 continue
             on = tuple((self._classes[n][source], self._classes[n][other]) for n in sorted(shared))
             if not all(self._same_type(source, column, other, key) for column, key in on):
                 continue
-            inner = tuple(
-                candidate
-                for candidate in self._candidates(other, path | {other}, own)
-                if self._members[candidate.source].n_rows <= self._members[other].n_rows
-            )
+            inner = tuple(self._candidates(other, path | {other}, own, n_rows))
             is_selective = self._members[other].is_selective
             if is_selective or inner:
                 kept = prod((candidate.kept for candidate in inner), start=_KEPT**is_selective)

@@ -30,7 +30,7 @@ from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.spark.cell_access import CellAccess, cell_run
 from eddies.spark.cells import CellPlan
-from eddies.spark.exchange import Blobs, gathered
+from eddies.spark.exchange import Blobs, gathered, together
 from eddies.spark.heavy_keys import heavy_keys
 from eddies.spark.reading import Heavy, Reading
 from eddies.spark.trace import Trace
@@ -38,6 +38,7 @@ from eddies.spark.trace import Trace
 __all__ = ["EddyTask"]
 
 _SMALL_ROWS = 16_384  # of a batch: for fewer, routing costs more than the work
+_SMALL_BYTES = 32 << 20  # and no more of them are kept waiting
 
 Arrivals = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -208,25 +209,21 @@ class EddyTask:
 def _in_larger_batches(arrivals: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows; small batches that follow each other come as one."""
     small: list[pa.RecordBatch] = []
-    n_rows = 0
+    n_rows = n_bytes = 0
     for batch in arrivals:
         if batch.num_rows >= _SMALL_ROWS or (small and batch.schema != small[0].schema):
-            yield from _together(small)
-            small, n_rows = [], 0
+            yield from together(small)
+            small, n_rows, n_bytes = [], 0, 0
         if batch.num_rows >= _SMALL_ROWS:
             yield batch
             continue
         small.append(batch)
         n_rows += batch.num_rows
-        if n_rows >= _SMALL_ROWS:
-            yield from _together(small)
-            small, n_rows = [], 0
-    yield from _together(small)
-
-
-def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if batches:
-        yield batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        n_bytes += batch.nbytes
+        if n_rows >= _SMALL_ROWS or n_bytes >= _SMALL_BYTES:
+            yield from together(small)
+            small, n_rows, n_bytes = [], 0, 0
+    yield from together(small)
 
 
 def _partition() -> int:

@@ -1,14 +1,11 @@
 """Memory that kernels write into and that is used again for the next batch. One per thread.
 
 Fresh pages cost more than hashing, so the buffers of a probe are made once, in one block from the
-shelf, to which it returns when the query has ended (or its scratch is dropped): the next query finds
-its pages in place. What must outlive the probe is copied out by whoever needs it.
+shelf, to which it returns when the query has ended: the next query finds its pages in place. What
+must outlive the probe is copied out by whoever needs it.
 """
 
 from __future__ import annotations
-
-import weakref
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +27,7 @@ class Scratch:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_return_block",
+        "_block",
         "capacity",
         "homes",
         "leftovers",
@@ -44,13 +40,14 @@ class Scratch:
 
     def __init__(self, batch_rows: int) -> None:
         self.capacity = 0
-        self._return_block: Any = None  # a finalizer, whose type takes parameters only for checkers
+        self._block: npt.NDArray[np.uint64] | None = None
         self.reserve(batch_rows)
 
     def reserve(self, n_rows: int) -> None:
-        """Make room for a batch of `n_rows`. What was in the buffers is gone."""
+        """Make room for a batch of `n_rows`. Buffers that were there stay with whoever holds them."""
         if n_rows <= self.capacity:
             return
+        n_rows = 1 << (n_rows - 1).bit_length()  # so that the next one finds a block of its size
         self.capacity = n_rows
         n_matches = max(_EXPANSION * n_rows, 64) + 1
         lengths = (2 * (n_rows + AHEAD), *[n_rows + 1] * 2, *[n_matches] * 3, 2 * (n_rows + 1))
@@ -64,18 +61,21 @@ class Scratch:
         self.marked = marked
 
     def release(self) -> None:
-        """Give the memory back; afterwards only `reserve` may be called."""
+        """Give the memory back; afterwards only `reserve` may be called.
+
+        Whoever forgets it gives the memory to the system instead. It is not done when the scratch is
+        dropped: that may happen at any moment, also while the shelf is at work.
+        """
         self.capacity = 0
-        self._return_block()
+        if self._block is not None:
+            SHELF.put(self._block)
+            self._block = None
 
     def _cut(self, lengths: tuple[int, ...]) -> list[npt.NDArray[np.int32]]:
         """Buffers of so many 32-bit words, each from a cache line on."""
-        if self._return_block is not None:
-            self._return_block()
         starts = np.cumsum([0, *(-(-length // _LINE_HALVES) for length in lengths)]) * _LINE_HALVES
-        block = SHELF.take(int(starts[-1]) // 2)
-        self._return_block = weakref.finalize(self, SHELF.put, block)
-        halves = block.view(np.int32)
+        self._block = SHELF.take(int(starts[-1]) // 2)
+        halves = self._block.view(np.int32)
         return [
             halves[start : start + length]
             for start, length in zip(starts.tolist(), lengths, strict=False)
