@@ -350,7 +350,7 @@ class AutoPolicy:
         now = self._ledger.n_driver_rows
         kept, saved_ns = 1.0, 0.0
         price_ns = (self._ledger.run_price_ns + DECIDING_NS) * len(ranked)  # a batch of its own
-        if self._account_ns <= price_ns:
+        if self._account_ns + self._credit_ns <= price_ns:
             return None
         chosen: tuple[float, int, _Slice] | None = None
         for _, i, estimate in ranked:
