@@ -54,6 +54,7 @@ VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after 
 TRIAL_RESULTS = 8192.0  # most rows a step should return: a fan-out is known after the second step
 SLICE_ROWS = 2048  # of later exploration; fewer would measure the price of a run, not of rows
 LONG_SLICE_ROWS = 16_384  # if it may be the best: what a row costs in a long run is known then
+SETTLED_ROWS = 4096  # of a usual run at a fork, and what a row costs there is known
 SHORT_RUN = 4.0  # times what a row costs in a long run, at most
 FIRST_LOOK_ROWS = 32  # of a slice where a module never ran: its fan-out here is unknown
 FEW_MATCHES = 8.0  # a first look that found no more than this for each row is followed by a slice
@@ -114,11 +115,11 @@ class AutoPolicy:
     """Cost-based ranking with a budget for exploration.
 
     Explores: candidates whose figures at this fork are older than `STALE_AFTER_ROWS` driver rows or
-    that never ran here, the oldest first, on slices of `SLICE_ROWS` rows, or `LONG_SLICE_ROWS` if it
-    may be the best; all candidates of a fork when one of them suddenly behaves differently.
-    Exploration costs: `EXPLORED_SHARE` of the measured time, twice that after a shift, and the trials
-    of each module: up to 1057 rows of a predicate, 33 of a probe, a few rows if it is slow. Trials are
-    not paid from the account.
+    that never ran here, the oldest first, on slices of `SLICE_ROWS` rows; all candidates of a fork
+    when one of them suddenly behaves differently; what may be the best, once on `LONG_SLICE_ROWS`.
+    Exploration costs: `EXPLORED_SHARE` of the measured time, twice that after a shift. Not paid from
+    the account: trials of each module (up to 1057 rows of a predicate, 33 of a probe, a few if it is
+    slow), and a hope for each module at a fork and after a shift, on no more rows than the fork saw.
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice. Asked more often than deciding
@@ -149,6 +150,7 @@ class AutoPolicy:
         self._trials: dict[int, _Trial] = {}
         self._trial_of: dict[Evidence, _Trial] = {}
         self._slices: dict[Evidence, _Slice] = {}
+        self._is_hoping = False  # rows were sent on a hope, and what came of it is not counted in
         self._is_learning = True  # some module is new: every run counts at once
         self._period = 0  # counts re-optimizations that were worth it
         self._standing: dict[int, _Standing] = {}  # by the number of a fork
@@ -176,7 +178,8 @@ class AutoPolicy:
 
     def _has_little_news(self) -> bool:
         ledger = self._ledger
-        if ledger.is_surprised or self._is_learning or self._slices or self._trial_of:
+        is_looking = self._is_learning or self._is_hoping or self._slices or self._trial_of
+        if ledger.is_surprised or is_looking:
             return False
         worth_ns = max(WORTH_NS, WORTH_DECISIONS * DECIDING_NS * len(self._standing))
         return ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
@@ -196,7 +199,7 @@ class AutoPolicy:
             return until_reoptimized(0)
         place = self._ledger.place(fork.signature)
         is_new = place.n_rows < CAUTIOUS_ROWS and self._ledger.n_unabsorbed >= FIRST_ROWS
-        if self._is_learning or self._slices or is_new:
+        if self._is_learning or self._slices or self._is_hoping or is_new:
             self._absorb()
         choices = without_cross(fork)
         evidence = self._ledger.at(fork)
@@ -216,7 +219,7 @@ class AutoPolicy:
         ranked.sort()
         best = ranked[0][1]
         if not fork.candidates[best].cross:
-            decision = self._explore(place, ranked, evidence)
+            decision = self._hope(fork, ranked, evidence) or self._explore(place, ranked, evidence)
             if decision is not None:
                 self._standing.pop(fork.fork_id, None)  # what comes of it is looked at
                 return decision
@@ -255,6 +258,7 @@ class AutoPolicy:
             self._modules_at[fork.signature] = frozenset(c.module for c in fork.candidates)
 
     def _absorb(self) -> None:
+        self._is_hoping = False
         share = self._explored_share
         for evidence, n_in, n_out, elapsed_ns in self._ledger.absorb():
             self._account_ns += share * elapsed_ns
@@ -340,6 +344,36 @@ class AutoPolicy:
             sequence, signature = sequence.then(best[0]), best[1]
         return sequence, signature
 
+    def _hope(
+        self, fork: Fork, ranked: list[tuple[float, int, Estimate]], evidence: list[Evidence]
+    ) -> Decision | None:
+        """A long slice for a module that would be the best if it cost as little as it might.
+
+        A short run finds caches filled by others, and deep in a route keys are gathered first: a row
+        may cost several times what it costs here in a long run. Only a long run here can tell, so
+        there is one, unless there was. As long as rows are few, they are not spent on hopes.
+        """
+        rank, _, best = ranked[0]
+        place = evidence[0].place
+        for _, i, estimate in ranked[1:]:
+            known = evidence[i]
+            past = known.past
+            if known.was_hoped or past.n_in >= SETTLED_ROWS * max(1.0, past.n_runs):
+                continue
+            cost_ns = max(best.cost_ns, estimate.cost_ns / SHORT_RUN)
+            if Estimate(estimate.selectivity, cost_ns).rank >= rank:
+                continue
+            n_rows = int(min(LONG_SLICE_ROWS, TRIAL_RESULTS / max(estimate.selectivity, 0.5)))
+            if place.n_hoped + n_rows > place.n_rows:
+                continue
+            place.n_hoped += n_rows
+            self._is_hoping = True
+            if not past.n_in:
+                return Decision(i, FIRST_LOOK_ROWS, self._n_sure(fork, i))
+            known.was_hoped = True
+            return Decision(i, n_rows)
+        return None
+
     def _explore(
         self,
         place: Place,
@@ -367,11 +401,8 @@ class AutoPolicy:
                     estimate.cost_ns * (1.0 - kept) - (1.0 - estimate.selectivity) * saved_ns,
                     0.25 * estimate.cost_ns,
                 )
-                most_rows = SLICE_ROWS
-                if self._may_be_best(known, estimate, ranked[0]):
-                    most_rows = LONG_SLICE_ROWS
                 allowed_ns = self._account_ns + self._credit_ns - price_ns
-                n_rows = int(min(most_rows, allowed_ns / extra_ns))
+                n_rows = int(min(SLICE_ROWS, allowed_ns / extra_ns))
                 least = 1 if estimate.cost_ns > DEAR_NS else MIN_SLICE_ROWS
                 if seen:
                     most = max(TRIAL_RESULTS / max(estimate.selectivity, 1.0), least)
@@ -393,18 +424,3 @@ class AutoPolicy:
         place.was_delayed = False
         self._slices[evidence[i]] = explored
         return Decision(i, explored.n_rows)
-
-    @staticmethod
-    def _may_be_best(
-        known: Evidence, estimate: Estimate, best: tuple[float, int, Estimate]
-    ) -> bool:
-        """Whether a module might rank first if it ran as long as the best one does.
-
-        A short run finds caches filled by others, and may cost several times as much a row. So what
-        would be the best if it cost a part of that is looked at on more rows, unless it was before.
-        """
-        past = known.past
-        if past.n_in >= 0.5 * LONG_SLICE_ROWS * max(1.0, past.n_runs):
-            return False
-        cost_ns = max(best[2].cost_ns, estimate.cost_ns / SHORT_RUN)
-        return Estimate(estimate.selectivity, cost_ns).rank < best[0]

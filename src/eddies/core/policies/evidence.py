@@ -79,12 +79,13 @@ class Estimate(NamedTuple):
 class Place:
     """What is known of a signature: the modules that ran there, and rows they took."""
 
-    __slots__ = ("evidence", "is_entry", "n_rows", "was_delayed")
+    __slots__ = ("evidence", "is_entry", "n_hoped", "n_rows", "was_delayed")
 
     def __init__(self, signature: Signature) -> None:
         self.is_entry = signature.sources & (signature.sources - 1) == 0 and signature.done == 0
         self.evidence: list[Evidence] = []
         self.n_rows = 0
+        self.n_hoped = 0  # rows sent on a hope, see AutoPolicy._hope
         self.was_delayed = False  # see AutoPolicy._explore
 
 
@@ -110,6 +111,7 @@ class Evidence:
         "n_runs",
         "past",
         "place",
+        "was_hoped",
     )
 
     def __init__(self, module: Module, place: Place) -> None:
@@ -118,6 +120,7 @@ class Evidence:
         self.past = Tally()
         self.at_rows = 0  # driver rows at the last absorption
         self.is_stale = True
+        self.was_hoped = False  # since it went stale, see AutoPolicy._hope
         self.expected = -1.0  # rows out per row in, as last absorbed
         self.cost_ns = 0.0  # of the past, per row
         self.n_calm = 0  # runs since the last surprise
@@ -334,9 +337,9 @@ class Ledger:
             for other in module.evidence:
                 if other.past.n_in > DOUBTED_ROWS:
                     other.past.fade(DOUBTED_ROWS / other.past.n_in)
-                other.is_stale = True
+                other.is_stale, other.was_hoped = True, False
             for other in evidence.place.evidence:
-                other.is_stale = True
+                other.is_stale, other.was_hoped = True, False
         evidence.is_stale = False
         evidence.expected = evidence.n_out / n_in
         for tally in (past, module.total):
