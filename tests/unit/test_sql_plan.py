@@ -116,6 +116,11 @@ def test_negation_goes_inward() -> None:
     assert [predicate.expr.function for predicate in query.selections] == ["ne"]
 
 
+def test_in_one_column_of_another_source_is_an_equality() -> None:
+    query = only_block("SELECT t.x FROM t, u WHERE t.k IN (u.k)")
+    assert query.equalities == only_block("SELECT t.x FROM t, u WHERE t.k = u.k").equalities
+
+
 @pytest.mark.parametrize("condition", ["1 = 0", "FALSE", "NULL", "x > 3 AND 2 < 1", "NULL = 1"])
 def test_condition_that_never_holds(condition: str) -> None:
     assert only_block(f"SELECT x FROM t WHERE {condition}").never
@@ -160,6 +165,20 @@ def test_constants_are_converted_at_planning_time(condition: str, right: Literal
 )
 def test_types_are_sparks(item: str, type: pa.DataType) -> None:
     assert only_block(f"SELECT {item} AS w FROM t").output[0].type == type
+
+
+@pytest.mark.parametrize(
+    ("item", "type"),
+    [
+        ("-2147483648", pa.int32()),
+        ("-2147483648.0", pa.decimal128(11, 1)),
+        ("-2.147483648E9", pa.float64()),
+        ("-9223372036854775808", pa.int64()),
+        ("-9223372036854775808.0", pa.decimal128(20, 1)),
+    ],
+)
+def test_only_whole_numbers_fit_better_with_a_minus(item: str, type: pa.DataType) -> None:
+    assert only_block(f"SELECT {item} AS v FROM t").output[0].type == type
 
 
 @pytest.mark.parametrize(

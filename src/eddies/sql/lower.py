@@ -202,6 +202,7 @@ class Lowering:
         if all(isinstance(arg, Literal) for arg in args[1:]):
             return Typed(Call("in_list", tuple(args)), BOOL)
         equal: list[Expr] = [Call("eq", (args[0], arg)) for arg in args[1:]]
+        self.compared.update(dict.fromkeys(equal, common))
         return Typed(equal[0] if len(equal) == 1 else Call("or", tuple(equal)), BOOL)
 
     def _arithmetic(self, node: exp.Binary) -> Typed:
@@ -254,7 +255,9 @@ class Lowering:
         if node.is_string or value is None:
             raise CannotLower(f"-{_shown(node)} runs above")
         # -2147483648 is an int and -9223372036854775808 a bigint, though their digits are not.
-        type = {2**31: pa.int32(), 2**63: pa.int64()}.get(value, inner.type)  # type: ignore[call-overload]
+        type = inner.type
+        if node.name.isdigit():
+            type = {2**31: pa.int32(), 2**63: pa.int64()}.get(value, type)  # type: ignore[call-overload]
         if pa.types.is_integer(type):
             value = int(value)  # type: ignore[call-overload]
         return Typed(Literal(-value, type), type)  # type: ignore[operator]
