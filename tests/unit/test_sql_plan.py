@@ -491,6 +491,14 @@ def test_unsigned_integers_meet_literals_and_each_other(type: pa.DataType) -> No
     assert sql(text, tables)["more"].to_pylist() == [6, 8, 8]
 
 
+@pytest.mark.parametrize("type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
+def test_unsigned_columns_have_an_order(type: pa.DataType) -> None:
+    tables = {"a": pa.table({"n": pa.array([0, 200, None], type)})}
+    text = "SELECT x.n AS n, y.n AS m FROM a x, a y WHERE x.n < y.n OR (x.n = x.n AND x.n <> y.n)"
+    found = sql(text, tables)
+    assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(0, 200), (200, 0)]
+
+
 def test_condition_with_a_spark_function_runs_above() -> None:
     planned = plan("SELECT x FROM t, v WHERE t.k = v.k AND soundex(s) = 'A1'", SCHEMAS)
     assert planned.above is not None
