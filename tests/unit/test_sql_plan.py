@@ -506,6 +506,18 @@ def test_condition_with_a_spark_function_runs_above() -> None:
     assert len(planned.blocks[0].query.equalities) == 1
 
 
+def test_an_item_with_a_spark_function_runs_above() -> None:
+    planned = plan("SELECT soundex(s) AS sound FROM t, v WHERE t.k = v.k", SCHEMAS)
+    assert planned.above is not None
+    assert any("SELECT item" in reason and "SOUNDEX" in reason for reason in planned.reasons)
+
+
+@pytest.mark.parametrize("key", ["1.5", "1e0", "'a'"])
+def test_a_constant_that_is_no_position_is_a_group_key(key: str) -> None:
+    text = f"SELECT {key} AS c, count(*) AS n FROM t GROUP BY {key}"
+    assert sql(text, {"t": pa.table({"x": [1, 2]})})["n"].to_pylist() == [2]
+
+
 def test_where_on_the_null_supplying_side_stays_above() -> None:
     planned = plan(
         "SELECT t.x FROM t LEFT JOIN (u JOIN v ON u.k = v.k) ON t.k = u.k WHERE v.z = 1", SCHEMAS

@@ -187,7 +187,10 @@ class _Splitter:
         if select.args.get("laterals"):
             return False
         if is_plain(bare, self._function_names):
-            output = _outputs(select, draft)
+            try:
+                output = _outputs(select, draft)
+            except CannotLower as reason:
+                self._say(f"a SELECT item runs above: {reason}")
         elif top and self._aggregate:
             aggregation = aggregation_of(bare, draft)
         if output is None and aggregation is None:
@@ -532,15 +535,9 @@ def _is_block(root: Group, draft: Draft) -> bool:
     return len(root.items) == 1 and isinstance(item, Leaf) and item.item.name == draft.name
 
 
-def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...] | None:
-    outputs = []
-    try:
-        for item in select.expressions:
-            typed = draft.lowering.lower(item.this)
-            outputs.append(Output(item.alias, typed.expr, typed.type))
-    except CannotLower:
-        return None
-    return tuple(outputs)
+def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...]:
+    typed = [(item.alias, draft.lowering.lower(item.this)) for item in select.expressions]
+    return tuple(Output(name, value.expr, value.type) for name, value in typed)
 
 
 def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
