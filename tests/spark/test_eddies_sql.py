@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import eddies
 from eddies.core.policies import POLICIES
 from eddies.core.query import UserFunction
-from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError
+from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError, UnsupportedError
 from eddies.sources.inline import delivered_table, frame_of
 from eddies.spark.inputs import normal_schema
 from eddies.spark.query import plan_query
@@ -236,6 +236,13 @@ def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_pat
         eddies.sql(STAR, {**tables, "dim_a": str(tmp_path / "missing.parquet")}, spark=spark)
     with pytest.raises(OptionError, match="cells"):
         eddies.Options(cells=0)
+    product = "SELECT f.id FROM fact f, dim_a a, dim_b b WHERE f.a = a.k"
+    with pytest.raises(UnsupportedError, match="connect all sources"):
+        eddies.sql(product, tables, spark=spark, options=eddies.Options(state="joins"))
+    with pytest.raises(OptionError, match="threads=2"):
+        eddies.sql(STAR, tables, spark=spark, options=eddies.Options(state="stairs", threads=2))
+    with pytest.raises(OptionError, match="order"):
+        eddies.sql(STAR, tables, spark=spark, options=eddies.Options(order=("stem:nobody",)))
 
 
 def test_an_error_in_an_eddy_names_the_rows(spark: SparkSession, tmp_path: Path) -> None:

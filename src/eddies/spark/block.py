@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from eddies.core.access.preference import Preference
+from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
 from eddies.core.options import Options
@@ -278,6 +279,8 @@ def plan_block(
         prefer,
         splits,
     )
+    if not is_streaming and not access and prefer is None:
+        Eddy(separate, options).close()  # what an eddy refuses is refused before any task runs
     if not is_streaming:
         plan = replace(plan, semi_joins=_semi_joins(block, plan))
     if is_streaming:
