@@ -477,6 +477,38 @@ def test_instants_are_compared_in_every_zone() -> None:
     assert plan(text, MOMENTS, time_zone="Europe/Berlin").above is None
 
 
+def test_constant_rows_that_depend_on_the_zone_are_left_to_spark() -> None:
+    text = "SELECT a.d FROM a JOIN b ON a.at = b.at, VALUES (TIMESTAMP '2020-01-01 00:00:00') AS c (at)"
+    assert plan(text, MOMENTS).constants
+    assert not plan(text, MOMENTS, time_zone="Europe/Berlin").constants
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("t.k + 1 = 2", "t.x / 2 > 1", "CAST(s AS INT) = 1", "s = 1", "t.p * 2 > 1", "-t.x = 1"),
+        *("coalesce(t.k, s) = 1", "CAST(t.x AS INT) = 1", "s IN (1, 2)", "z = CAST(1.5 AS FLOAT)"),
+        *("CASE WHEN t.b THEN s ELSE t.k END = 1", "t.x % 2 = 0", "abs(t.k) = 1"),
+    ],
+)
+def test_conditions_that_depend_on_ansi_mode_run_above_without_it(condition: str) -> None:
+    text = f"SELECT 1 AS n FROM t, v WHERE t.k = v.k AND {condition}"
+    planned = plan(text, SCHEMAS, ansi=False)
+    assert planned.above is not None
+    assert any("ansi" in reason for reason in planned.reasons)
+    assert not any("ansi" in reason for reason in plan(text, SCHEMAS).reasons)
+
+
+def test_what_does_not_depend_on_ansi_mode_stays_in_the_block() -> None:
+    text = (
+        "SELECT t.k, upper(t.s) AS s FROM t, u, v WHERE t.k = u.k AND t.x = v.k AND t.x > 3 AND t.p < 5"
+        " AND t.d >= '2020-01-01' AND t.d < DATE '2021-01-01' AND u.y > 1 AND u.y + 1.5D < 2D"
+        " AND t.s IN ('a', 'b') AND TRY_CAST(t.s AS INT) IS NULL AND coalesce(t.x, v.k) <> 1"
+    )
+    planned = plan(text, SCHEMAS, ansi=False)
+    assert planned.above is None, planned.reasons
+
+
 @pytest.mark.parametrize("type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
 def test_unsigned_integers_meet_literals_and_each_other(type: pa.DataType) -> None:
     schemas = {"a": pa.schema([("n", type), ("m", pa.int64())]), "b": pa.schema([("n", type)])}
