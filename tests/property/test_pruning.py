@@ -102,7 +102,7 @@ def comparisons(draw: st.DrawFn, names: Sequence[str], narrow: bool) -> Expr:
 def predicates(
     names: Sequence[str] = tuple(VALUES), narrow: bool = True
 ) -> st.SearchStrategy[Expr]:
-    """Predicates over columns of these names; with casts that some values do not survive if `narrow`."""
+    """Predicates over columns of these names; if `narrow`, with casts that lose some values."""
     leaves = comparisons(names, narrow)
     if "flag" in names:
         leaves |= st.just(Column("t", "flag"))

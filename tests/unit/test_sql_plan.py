@@ -544,6 +544,10 @@ def test_an_item_with_a_spark_function_runs_above() -> None:
     assert any("SELECT item" in reason and "SOUNDEX" in reason for reason in planned.reasons)
 
 
+def test_a_number_beyond_all_doubles_is_left_to_spark() -> None:
+    assert plan("SELECT 1e999 AS n FROM t, v WHERE t.k = v.k", SCHEMAS).above is not None
+
+
 @pytest.mark.parametrize("key", ["1.5", "1e0", "'a'"])
 def test_a_constant_that_is_no_position_is_a_group_key(key: str) -> None:
     text = f"SELECT {key} AS c, count(*) AS n FROM t GROUP BY {key}"
@@ -620,6 +624,8 @@ def test_user_function_with_a_taken_name(name: str) -> None:
         ("SELECT x FROM t WHERE x", TypeMismatchError, "boolean"),
         ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", UnsupportedError, "RECURSIVE"),
         ("SELECT x FROM t JOIN v USING (q)", UnknownNameError, "USING"),
+        ("SELECT", PlanError, "without items"),
+        ("SELECT x FROM t WHERE k IN (SELECT FROM v)", PlanError, "without items"),
     ],
 )
 def test_refusals(text: str, error: type[PlanError], message: str) -> None:
