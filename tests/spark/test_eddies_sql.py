@@ -226,6 +226,22 @@ def test_user_functions_in_eddies_and_above(spark: SparkSession, tmp_path: Path)
     assert_same_bag(found, Oracle().answer(plain, tables))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_with_odd_names(spark: SparkSession, tmp_path: Path, kind: Given) -> None:
+    """PySpark's own `mapInArrow` takes a dot for a part of a struct, and a backtick for a quote."""
+    tables = {
+        "t": pa.table({"x.y": [1, 2, 3], "a`b": [3, 2, 1], "select": [7, 8, 9]}),
+        "u": pa.table({"A b": [1, 2], "k.": [1, 2]}),
+    }
+    text = """
+        SELECT t.`x.y`, t.`a``b` + 1 AS more, u.`A b` FROM t, u
+        WHERE t.`x.y` = u.`k.` AND t.`select` > 7 AND t.`a``b` < 3
+    """
+    given = {name: kind(table, name, spark, tmp_path) for name, table in tables.items()}
+    found = eddies.sql(text, given, spark=spark).toArrow()
+    assert found.to_pylist() == [{"x.y": 2, "more": 3, "A b": 2}]
+
+
 def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     tables = facts(10)
     with pytest.raises(UnknownNameError, match="nowhere"):
