@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -18,6 +19,8 @@ from pyarrow import parquet
 import eddies
 from eddies.core.evaluate import keep
 from eddies.core.expr import Call, Cast, Column, Expr, Literal, columns_of
+from eddies.errors import EvaluationError
+from eddies.hosts import local
 from eddies.sources import Source
 from tests.support.bag import assert_same_bag
 
@@ -52,6 +55,7 @@ WIDER = {
     "moment": (pa.date32(),),
     "instant": (pa.date32(),),
 }
+NARROWER = {"small": pa.decimal128(3, 3), "money": pa.decimal128(3, 3)}  # some values do not fit
 
 
 def literals(type_: pa.DataType) -> st.SearchStrategy[Expr]:
@@ -63,19 +67,22 @@ def literals(type_: pa.DataType) -> st.SearchStrategy[Expr]:
 
 
 @st.composite
-def comparisons(draw: st.DrawFn, names: Sequence[str]) -> Expr:
+def comparisons(draw: st.DrawFn, names: Sequence[str], narrow: bool) -> Expr:
     name = draw(st.sampled_from([name for name in names if name != "flag"]))
     type_ = VALUES[name][0]
     value: Expr = Column("t", name)
     if name in WIDER and draw(st.booleans()):
         type_ = draw(st.sampled_from(WIDER[name]))
         value = Cast(value, type_)
+    elif narrow and name in NARROWER and draw(st.booleans()):
+        type_ = NARROWER[name]
+        value = Cast(value, type_, lenient=True)
     kind = draw(st.sampled_from(["compare", "compare", "compare", "in", "null", "year", "text"]))
     if kind == "in" and not pa.types.is_decimal(type_):
         members = draw(st.lists(literals(type_), min_size=1, max_size=4))
         return Call("in_list", (value, *members))
     if kind == "null":
-        return Call(draw(st.sampled_from(["is_null", "is_not_null"])), (Column("t", name),))
+        return Call(draw(st.sampled_from(["is_null", "is_not_null"])), (value,))
     if kind == "year" and name in ("day", "moment", "instant"):
         year = Literal(draw(st.integers(1969, 1971)), pa.int32())
         return Call(draw(st.sampled_from(COMPARISONS)), (Call("year", (Column("t", name),)), year))
@@ -92,9 +99,11 @@ def comparisons(draw: st.DrawFn, names: Sequence[str]) -> Expr:
     return Call(draw(st.sampled_from(COMPARISONS)), tuple(sides))
 
 
-def predicates(names: Sequence[str] = tuple(VALUES)) -> st.SearchStrategy[Expr]:
-    """Predicates over columns of these names."""
-    leaves = comparisons(names)
+def predicates(
+    names: Sequence[str] = tuple(VALUES), narrow: bool = True
+) -> st.SearchStrategy[Expr]:
+    """Predicates over columns of these names; if `narrow`, with casts that lose some values."""
+    leaves = comparisons(names, narrow)
     if "flag" in names:
         leaves |= st.just(Column("t", "flag"))
     return st.recursive(
@@ -166,7 +175,7 @@ def test_no_row_that_passes_is_lost(
 def test_partitions_of_one_value_are_pruned_exactly(data: st.DataObject) -> None:
     days = data.draw(st.lists(_DAYS | st.none(), min_size=1, max_size=4, unique=True))
     numbers = data.draw(st.lists(st.integers(-5, 5), min_size=1, max_size=3, unique=True))
-    predicate = data.draw(predicates(("day", "small")))
+    predicate = data.draw(predicates(("day", "small"), narrow=False))
     with tempfile.TemporaryDirectory() as folder:
         for day in days:
             text = "__HIVE_DEFAULT_PARTITION__" if day is None else day.isoformat()
@@ -183,3 +192,14 @@ def test_partitions_of_one_value_are_pruned_exactly(data: st.DataObject) -> None
         assert_same_bag(passing(found, (predicate,)), wanted, predicate)
         if np.intersect1d(["or", "and"], [getattr(predicate, "function", "")]).size == 0:
             assert found.num_rows == wanted.num_rows, predicate
+
+
+def test_a_value_that_does_not_survive_a_cast_is_null(tmp_path: Path) -> None:
+    """TRY_CAST makes NULL of what does not fit, though the column has none; CAST has to fail."""
+    table = pa.table({"n": pa.array([5000, 7000], pa.int32())})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    given = {"t": str(tmp_path / "t.parquet")}
+    text = "SELECT n FROM t WHERE TRY_CAST(n AS DECIMAL(3, 0)) IS NULL"
+    assert_same_bag(local.sql(text, given), table)
+    with pytest.raises(EvaluationError, match="5000"):
+        local.sql("SELECT n FROM t WHERE CAST(n AS DECIMAL(3, 0)) = 1", given)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import eddies
 from eddies.core.policies import POLICIES
 from eddies.core.query import UserFunction
-from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError
+from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError, UnsupportedError
 from eddies.sources.inline import delivered_table, frame_of
 from eddies.spark.inputs import normal_schema
 from eddies.spark.query import plan_query
@@ -226,6 +226,22 @@ def test_user_functions_in_eddies_and_above(spark: SparkSession, tmp_path: Path)
     assert_same_bag(found, Oracle().answer(plain, tables))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_with_odd_names(spark: SparkSession, tmp_path: Path, kind: Given) -> None:
+    """PySpark's own `mapInArrow` takes a dot for a part of a struct, and a backtick for a quote."""
+    tables = {
+        "t": pa.table({"x.y": [1, 2, 3], "a`b": [3, 2, 1], "select": [7, 8, 9]}),
+        "u": pa.table({"A b": [1, 2], "k.": [1, 2]}),
+    }
+    text = """
+        SELECT t.`x.y`, t.`a``b` + 1 AS more, u.`A b` FROM t, u
+        WHERE t.`x.y` = u.`k.` AND t.`select` > 7 AND t.`a``b` < 3
+    """
+    given = {name: kind(table, name, spark, tmp_path) for name, table in tables.items()}
+    found = eddies.sql(text, given, spark=spark).toArrow()
+    assert found.to_pylist() == [{"x.y": 2, "more": 3, "A b": 2}]
+
+
 def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     tables = facts(10)
     with pytest.raises(UnknownNameError, match="nowhere"):
@@ -236,6 +252,13 @@ def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, tmp_pat
         eddies.sql(STAR, {**tables, "dim_a": str(tmp_path / "missing.parquet")}, spark=spark)
     with pytest.raises(OptionError, match="cells"):
         eddies.Options(cells=0)
+    product = "SELECT f.id FROM fact f, dim_a a, dim_b b WHERE f.a = a.k"
+    with pytest.raises(UnsupportedError, match="connect all sources"):
+        eddies.sql(product, tables, spark=spark, options=eddies.Options(state="joins"))
+    with pytest.raises(OptionError, match="threads=2"):
+        eddies.sql(STAR, tables, spark=spark, options=eddies.Options(state="stairs", threads=2))
+    with pytest.raises(OptionError, match="order"):
+        eddies.sql(STAR, tables, spark=spark, options=eddies.Options(order=("stem:nobody",)))
 
 
 def test_an_error_in_an_eddy_names_the_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -116,6 +116,11 @@ def test_negation_goes_inward() -> None:
     assert [predicate.expr.function for predicate in query.selections] == ["ne"]
 
 
+def test_in_one_column_of_another_source_is_an_equality() -> None:
+    query = only_block("SELECT t.x FROM t, u WHERE t.k IN (u.k)")
+    assert query.equalities == only_block("SELECT t.x FROM t, u WHERE t.k = u.k").equalities
+
+
 @pytest.mark.parametrize("condition", ["1 = 0", "FALSE", "NULL", "x > 3 AND 2 < 1", "NULL = 1"])
 def test_condition_that_never_holds(condition: str) -> None:
     assert only_block(f"SELECT x FROM t WHERE {condition}").never
@@ -160,6 +165,20 @@ def test_constants_are_converted_at_planning_time(condition: str, right: Literal
 )
 def test_types_are_sparks(item: str, type: pa.DataType) -> None:
     assert only_block(f"SELECT {item} AS w FROM t").output[0].type == type
+
+
+@pytest.mark.parametrize(
+    ("item", "type"),
+    [
+        ("-2147483648", pa.int32()),
+        ("-2147483648.0", pa.decimal128(11, 1)),
+        ("-2.147483648E9", pa.float64()),
+        ("-9223372036854775808", pa.int64()),
+        ("-9223372036854775808.0", pa.decimal128(20, 1)),
+    ],
+)
+def test_only_whole_numbers_fit_better_with_a_minus(item: str, type: pa.DataType) -> None:
+    assert only_block(f"SELECT {item} AS v FROM t").output[0].type == type
 
 
 @pytest.mark.parametrize(
@@ -458,6 +477,38 @@ def test_instants_are_compared_in_every_zone() -> None:
     assert plan(text, MOMENTS, time_zone="Europe/Berlin").above is None
 
 
+def test_constant_rows_that_depend_on_the_zone_are_left_to_spark() -> None:
+    text = "SELECT a.d FROM a JOIN b ON a.at = b.at, VALUES (TIMESTAMP '2020-01-01 00:00:00') AS c (at)"
+    assert plan(text, MOMENTS).constants
+    assert not plan(text, MOMENTS, time_zone="Europe/Berlin").constants
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("t.k + 1 = 2", "t.x / 2 > 1", "CAST(s AS INT) = 1", "s = 1", "t.p * 2 > 1", "-t.x = 1"),
+        *("coalesce(t.k, s) = 1", "CAST(t.x AS INT) = 1", "s IN (1, 2)", "z = CAST(1.5 AS FLOAT)"),
+        *("CASE WHEN t.b THEN s ELSE t.k END = 1", "t.x % 2 = 0", "abs(t.k) = 1"),
+    ],
+)
+def test_conditions_that_depend_on_ansi_mode_run_above_without_it(condition: str) -> None:
+    text = f"SELECT 1 AS n FROM t, v WHERE t.k = v.k AND {condition}"
+    planned = plan(text, SCHEMAS, ansi=False)
+    assert planned.above is not None
+    assert any("ansi" in reason for reason in planned.reasons)
+    assert not any("ansi" in reason for reason in plan(text, SCHEMAS).reasons)
+
+
+def test_what_does_not_depend_on_ansi_mode_stays_in_the_block() -> None:
+    text = (
+        "SELECT t.k, upper(t.s) AS s FROM t, u, v WHERE t.k = u.k AND t.x = v.k AND t.x > 3 AND t.p < 5"
+        " AND t.d >= '2020-01-01' AND t.d < DATE '2021-01-01' AND u.y > 1 AND u.y + 1.5D < 2D"
+        " AND t.s IN ('a', 'b') AND TRY_CAST(t.s AS INT) IS NULL AND coalesce(t.x, v.k) <> 1"
+    )
+    planned = plan(text, SCHEMAS, ansi=False)
+    assert planned.above is None, planned.reasons
+
+
 @pytest.mark.parametrize("type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
 def test_unsigned_integers_meet_literals_and_each_other(type: pa.DataType) -> None:
     schemas = {"a": pa.schema([("n", type), ("m", pa.int64())]), "b": pa.schema([("n", type)])}
@@ -472,11 +523,35 @@ def test_unsigned_integers_meet_literals_and_each_other(type: pa.DataType) -> No
     assert sql(text, tables)["more"].to_pylist() == [6, 8, 8]
 
 
+@pytest.mark.parametrize("type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str)
+def test_unsigned_columns_have_an_order(type: pa.DataType) -> None:
+    tables = {"a": pa.table({"n": pa.array([0, 200, None], type)})}
+    text = "SELECT x.n AS n, y.n AS m FROM a x, a y WHERE x.n < y.n OR (x.n = x.n AND x.n <> y.n)"
+    found = sql(text, tables)
+    assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(0, 200), (200, 0)]
+
+
 def test_condition_with_a_spark_function_runs_above() -> None:
     planned = plan("SELECT x FROM t, v WHERE t.k = v.k AND soundex(s) = 'A1'", SCHEMAS)
     assert planned.above is not None
     assert "SOUNDEX" in planned.above
     assert len(planned.blocks[0].query.equalities) == 1
+
+
+def test_an_item_with_a_spark_function_runs_above() -> None:
+    planned = plan("SELECT soundex(s) AS sound FROM t, v WHERE t.k = v.k", SCHEMAS)
+    assert planned.above is not None
+    assert any("SELECT item" in reason and "SOUNDEX" in reason for reason in planned.reasons)
+
+
+def test_a_number_beyond_all_doubles_is_left_to_spark() -> None:
+    assert plan("SELECT 1e999 AS n FROM t, v WHERE t.k = v.k", SCHEMAS).above is not None
+
+
+@pytest.mark.parametrize("key", ["1.5", "1e0", "'a'"])
+def test_a_constant_that_is_no_position_is_a_group_key(key: str) -> None:
+    text = f"SELECT {key} AS c, count(*) AS n FROM t GROUP BY {key}"
+    assert sql(text, {"t": pa.table({"x": [1, 2]})})["n"].to_pylist() == [2]
 
 
 def test_where_on_the_null_supplying_side_stays_above() -> None:
@@ -549,6 +624,8 @@ def test_user_function_with_a_taken_name(name: str) -> None:
         ("SELECT x FROM t WHERE x", TypeMismatchError, "boolean"),
         ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", UnsupportedError, "RECURSIVE"),
         ("SELECT x FROM t JOIN v USING (q)", UnknownNameError, "USING"),
+        ("SELECT", PlanError, "without items"),
+        ("SELECT x FROM t WHERE k IN (SELECT FROM v)", PlanError, "without items"),
     ],
 )
 def test_refusals(text: str, error: type[PlanError], message: str) -> None:

@@ -78,7 +78,8 @@ def make_join_tree(graph: Graph, preferred: Sequence[Pair] = ()) -> JoinTree:
         edges.append(JoinEdge(len(edges), left, right, tuple(keys), name))
     if len(set(component)) > 1:
         raise UnsupportedError(
-            "state='joins' needs equalities that connect all sources; use state='stems'"
+            "state='stairs', 'joins' or 'static' needs equalities that connect all sources; "
+            "use state='stems'"
         )
     return JoinTree(tuple(edges), tuple(checks))
 

@@ -27,6 +27,7 @@ Values = Callable[[Ranges], Range]
 _Image = Callable[[Ordinal], tuple[Ordinal | None, Ordinal | None]]
 
 _UTC_OR_NONE = (None, "UTC")
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}  # of signed integers, by width
 
 
 def values_of(expr: Expr, schema: pa.Schema) -> Values:
@@ -103,14 +104,22 @@ def _day(micros: Ordinal) -> tuple[Ordinal, Ordinal]:
     return _same(micros // MICROS_A_DAY)
 
 
+def _whole_digits(type_: pa.DataType) -> int:
+    return int(type_.precision - type_.scale)
+
+
 def _cast_image(source: pa.DataType, target: pa.DataType) -> _Image | None:
+    """What a cast makes of a value; None if it may round otherwise, or fail: a value that does not fit
+    is NULL after TRY_CAST, and for the eddy to report after CAST.
+    """
     if kinds.is_signed_integer(source):
         if kinds.is_signed_integer(target):
             return _same if target.bit_width >= source.bit_width else None
         if kinds.is_decimal128(target):
-            return _same
+            return _same if _whole_digits(target) >= _DIGITS[source.bit_width] else None
     if kinds.is_decimal128(source) and kinds.is_decimal128(target):
-        return _same if target.scale >= source.scale else None
+        holds_all = _whole_digits(target) >= _whole_digits(source)
+        return _same if holds_all and target.scale >= source.scale else None
     if target == pa.float64():
         if source == pa.float32():
             return _same

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from eddies.core.access.preference import Preference
+from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
 from eddies.core.options import Options
@@ -24,7 +25,7 @@ from eddies.sources.source import Split
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
-from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, make_pack
+from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, Renamed, Work, make_pack
 from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
 from eddies.spark.key_ranges import RangeFilter, plan_ranges, spans_of
 from eddies.spark.reading import HashFilter, Reading
@@ -110,7 +111,7 @@ class BlockPlan:
             self.prefer,
         )
         if fed == "rows":
-            return self.columns(by_partitions[0], spark).mapInArrow(task, schema)
+            return self.mapped(by_partitions[0], task, schema, spark)
         n_cells = self.cells.n_cells
         if fed == "cells":
             return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
@@ -118,12 +119,28 @@ class BlockPlan:
         keys: dict[Reducer, DataFrame] = {}
         for name in exchanged:
             pack = make_pack(self.order.index(name), self.cells.deliveries[name], self.cells)
-            blobs = self.columns(name, spark, keys).mapInArrow(pack, PACKED_TYPE)
+            blobs = self.mapped(name, pack, PACKED_TYPE, spark, keys)
             packed = blobs if packed is None else packed.unionAll(blobs)
         assert packed is not None, "fed by blobs means that something is exchanged"
         if self.graph.asked:  # a cell has work even if no row of what it asks comes to it
             packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*CELL_MARKS))
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
+
+    def mapped(
+        self,
+        name: str,
+        work: Work,
+        schema: StructType | str,
+        spark: SparkSession,
+        keys: dict[Reducer, DataFrame] | None = None,
+    ) -> DataFrame:
+        """What `work` makes of the `columns` of a relation."""
+        frame, names = self.columns(name, spark, keys), self.read_columns(name)
+        if any("." in column or "`" in column for column in names):
+            # `mapInArrow` looks columns up by name, and takes those signs for its own.
+            frame = frame.toDF(*(f"c{i}" for i in range(len(names))))
+            work = Renamed(names, work)
+        return frame.mapInArrow(work, schema)
 
     def _expected_rows(self) -> dict[str, int]:
         """Rows of relations that come to one cell, where that is known."""
@@ -278,6 +295,8 @@ def plan_block(
         prefer,
         splits,
     )
+    if not is_streaming and not access and prefer is None:
+        Eddy(separate, options).close()  # what an eddy refuses is refused before any task runs
     if not is_streaming:
         plan = replace(plan, semi_joins=_semi_joins(block, plan))
     if is_streaming:

@@ -34,6 +34,8 @@ __all__ = [
     "PACKED",
     "PACKED_TYPE",
     "Pack",
+    "Renamed",
+    "Work",
     "gathered",
     "make_pack",
     "together",
@@ -124,6 +126,20 @@ class Pack:
         for start, stop in zip([0, *borders], [*borders, len(rows)], strict=True):
             if stop > start:
                 yield int(ordered[start]), sorted_batch.slice(start, stop - start)
+
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """`work` on columns that Spark hands over under other names than `names`, which are theirs."""
+
+    names: tuple[str, ...]
+    work: Work
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.work(batch.rename_columns(self.names) for batch in batches)
 
 
 def make_pack(number: int, delivery: Delivery, plan: CellPlan, time: str | None = None) -> Pack:

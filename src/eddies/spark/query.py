@@ -186,6 +186,7 @@ def plan_text(
         host="spark",
         schema_of=schema_of,
         time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        ansi=spark.conf.get("spark.sql.ansi.enabled") != "false",
         may_ask=_may_ask(options) and not is_streaming and not _has_access(inputs, options),
         direct=[name for name, given in inputs.items() if given.source is not None],
     )

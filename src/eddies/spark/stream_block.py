@@ -178,7 +178,7 @@ def stream_dataframe(
         time = window.column if isinstance(window, TimeWindow) else None
         pack = make_pack(number, plan.cells.deliveries[name], plan.cells, time)
         if given.stream is None:
-            packed.append(plan.columns(name, spark).mapInArrow(pack, PACKED))
+            packed.append(plan.mapped(name, pack, PACKED, spark))
             continue
         columns = plan.read_columns(name)
         from eddies.spark.stream_source import Feed

@@ -33,6 +33,7 @@ from eddies.sql.names import Names
 from eddies.sql.parse import DIALECT
 from eddies.sql.references import without_qualifiers
 from eddies.sql.scope import column
+from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.typed import CannotLower, Typed
 
 __all__ = ["Draft", "Member"]
@@ -56,7 +57,7 @@ class Draft:
         members: Sequence[Member],
         functions: Sequence[UserFunction],
         nullable: bool,
-        in_utc: bool = True,
+        settings: Settings = DEFAULT,
         asked: Sequence[Member] = (),
     ) -> None:
         if len(members) + len(asked) > MAX_SOURCES:
@@ -69,7 +70,7 @@ class Draft:
         self._asked = {member.relation: member for member in asked}
         self._questions: dict[str, tuple[list[Expr], Exists]] = {}
         types = {member.relation: _types(member.schema) for member in (*members, *asked)}
-        self.lowering = Lowering(types, functions, in_utc)
+        self.lowering = Lowering(types, functions, settings)
         self._functions = tuple(functions)
         self._conditions: list[Expr] = []
         self._never = False

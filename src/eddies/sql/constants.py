@@ -13,6 +13,7 @@ from eddies.errors import EvaluationError
 from eddies.sql.coerce import common_type_of
 from eddies.sql.lower import Lowering
 from eddies.sql.plain import is_plain
+from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.typed import CannotLower
 
 __all__ = ["constant_rows", "constant_table", "truth"]
@@ -30,11 +31,13 @@ def truth(predicate: Expr) -> bool | None:
         return None
 
 
-def constant_table(names: Sequence[str], rows: Sequence[Sequence[exp.Expr]]) -> pa.Table | None:
+def constant_table(
+    names: Sequence[str], rows: Sequence[Sequence[exp.Expr]], settings: Settings = DEFAULT
+) -> pa.Table | None:
     """A table of constants, columns typed as Spark types VALUES; None if Spark has to make it."""
     if any(len(row) != len(names) for row in rows):
         return None
-    lowering = Lowering({})
+    lowering = Lowering({}, settings=settings)
     columns = []
     try:
         for position in range(len(names)):

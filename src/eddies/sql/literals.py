@@ -8,6 +8,7 @@ date. A constant this module cannot convert with certainty is left to Spark.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from decimal import Decimal
 
@@ -55,7 +56,8 @@ def literal(node: exp.Expr) -> Literal | None:
 
 def _number(text: str) -> Literal | None:
     if "e" in text.lower():
-        return Literal(float(text), pa.float64())
+        value = float(text)
+        return Literal(value, pa.float64()) if math.isfinite(value) else None
     if text.isdigit():
         value = int(text)
         for type in (pa.int32(), pa.int64()):

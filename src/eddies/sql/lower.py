@@ -24,6 +24,7 @@ from eddies.sql.builtins import ANONYMOUS, BUILTINS, lower_builtin
 from eddies.sql.coerce import arithmetic_result, common_type, common_type_of, operand_types
 from eddies.sql.literals import cast_literal, literal, months_days_micros
 from eddies.sql.parse import DIALECT
+from eddies.sql.settings import DEFAULT, Settings, meet_alike, needs_ansi
 from eddies.sql.typed import CannotLower, Typed
 from eddies.sql.types import arrow_type, is_numeric, is_text, sql_name
 from eddies.sql.zones import needs_zone
@@ -48,10 +49,10 @@ class Lowering:
         self,
         types: Mapping[str, Mapping[str, pa.DataType]],
         functions: Iterable[UserFunction] = (),
-        in_utc: bool = True,
+        settings: Settings = DEFAULT,
     ) -> None:
         self._types = types
-        self._in_utc = in_utc
+        self._settings = settings
         self._functions = {function.name.lower(): function for function in functions}
         self.compared: dict[Expr, pa.DataType] = {}  # each comparison made: the type of its sides
 
@@ -64,22 +65,39 @@ class Lowering:
             if rule is None:
                 raise CannotLower(f"{_shown(node)} is not computed in a block")
             lowered = rule(self, node)
-        if not self._in_utc:
-            self._check_zone(lowered.expr, node)
+        if self._settings != DEFAULT:
+            self._check_settings(lowered.expr, node)
         return lowered
 
-    def _check_zone(self, expr: Expr, node: exp.Expr) -> None:
-        """Refuse what depends on the session's zone, in the expression or a part of it."""
+    def _check_settings(self, expr: Expr, node: exp.Expr) -> None:
+        """Refuse what depends on the session's settings, in the expression or a part of it."""
         functions = {function.name: function for function in self._functions.values()}
         waiting = [expr]
         while waiting:
             part = waiting.pop()
-            if needs_zone(part, lambda c: self._types[c.source][c.name], functions):
+            if not self._settings.in_utc and needs_zone(part, self._type_of_column, functions):
                 raise CannotLower(f"{_shown(node)} depends on the session's time zone")
+            if not self._settings.ansi and needs_ansi(part, self._type_of_column, functions):
+                raise CannotLower(f"{_shown(node)} depends on spark.sql.ansi.enabled")
             if isinstance(part, Cast):
                 waiting.append(part.arg)
             elif isinstance(part, Call):
                 waiting.extend(part.args)
+
+    def _type_of_column(self, column: Column) -> pa.DataType:
+        return self._types[column.source][column.name]
+
+    def _check_meeting(self, operands: Sequence[Typed], where: str) -> None:
+        """Refuse operands of different kinds where Spark brings them to another type than we do.
+
+        A literal that is read as a time means the same in both modes.
+        """
+        if self._settings.ansi:
+            return
+        times = any(pa.types.is_temporal(typed.type) for typed in operands)
+        types = [t.type for t in operands if not (times and isinstance(t.expr, Literal))]
+        if not meet_alike(types):
+            raise CannotLower(f"{where} over different types depends on spark.sql.ansi.enabled")
 
     def predicate(self, node: exp.Expr) -> Expr:
         """`node` as a boolean expression."""
@@ -110,6 +128,7 @@ class Lowering:
     def alike(self, nodes: Sequence[exp.Expr], where: str) -> tuple[list[Expr], pa.DataType]:
         """`nodes` brought to their common type, as CASE, COALESCE and IN do."""
         lowered = [self._as_in_sql(self.lower(node)) for node in nodes]
+        self._check_meeting(lowered, where)
         common = common_type_of([typed.type for typed in lowered])
         if common is None:
             kinds = ", ".join(sql_name(typed.type) for typed in lowered)
@@ -157,6 +176,7 @@ class Lowering:
         a, b = self.lower(left), self.lower(right)
         if a.type != b.type:
             a, b = self._as_in_sql(a), self._as_in_sql(b)
+        self._check_meeting((a, b), "a comparison")
         common = common_type(a.type, b.type, (a.value, b.value))
         if common is None:
             plain = [t for t in (a.type, b.type) if is_numeric(t) or pa.types.is_boolean(t)]
@@ -202,6 +222,7 @@ class Lowering:
         if all(isinstance(arg, Literal) for arg in args[1:]):
             return Typed(Call("in_list", tuple(args)), BOOL)
         equal: list[Expr] = [Call("eq", (args[0], arg)) for arg in args[1:]]
+        self.compared.update(dict.fromkeys(equal, common))
         return Typed(equal[0] if len(equal) == 1 else Call("or", tuple(equal)), BOOL)
 
     def _arithmetic(self, node: exp.Binary) -> Typed:
@@ -210,6 +231,7 @@ class Lowering:
         if shift is not None and function in ("add", "subtract"):
             return self._shift(node.this, shift, 1 if function == "add" else -1)
         a, b = self._as_in_sql(self.lower(node.this)), self._as_in_sql(self.lower(node.expression))
+        self._check_meeting((a, b), _shown(node))
         types = operand_types(function, a.type, b.type, (a.value, b.value))
         if types is None:
             return self._date_arithmetic(function, a, b, node)
@@ -254,7 +276,9 @@ class Lowering:
         if node.is_string or value is None:
             raise CannotLower(f"-{_shown(node)} runs above")
         # -2147483648 is an int and -9223372036854775808 a bigint, though their digits are not.
-        type = {2**31: pa.int32(), 2**63: pa.int64()}.get(value, inner.type)  # type: ignore[call-overload]
+        type = inner.type
+        if node.name.isdigit():
+            type = {2**31: pa.int32(), 2**63: pa.int64()}.get(value, type)  # type: ignore[call-overload]
         if pa.types.is_integer(type):
             value = int(value)  # type: ignore[call-overload]
         return Typed(Literal(-value, type), type)  # type: ignore[operator]

@@ -43,6 +43,8 @@ def parse(text: str) -> exp.Query:
         raise UnsupportedError(
             f"{_statement_name(tree)} is not a query: only SELECT can be planned"
         )
+    if any(select.expressions == [] for select in tree.find_all(exp.Select)):
+        raise PlanError("a SELECT without items: expected columns, expressions or *")
     for parameter in tree.find_all(exp.Placeholder, exp.Parameter, exp.SessionParameter):
         raise UnsupportedError(
             f"parameter {parameter.sql(DIALECT)!r}: put the value into the text, as a literal"

@@ -27,6 +27,7 @@ from eddies.errors import PlanError
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
+from eddies.sql.settings import Settings
 from eddies.sql.split import Host, split
 
 __all__ = ["Block", "SqlPlan", "plan"]
@@ -76,6 +77,7 @@ def plan(
     host: Host = "local",
     schema_of: SchemaOf | None = None,
     time_zone: str = "UTC",
+    ansi: bool = True,
     direct: Iterable[str] = (),
     may_ask: bool = False,
 ) -> SqlPlan:
@@ -89,8 +91,9 @@ def plan(
     merged above (`Aggregation.partial`). A join of one source is left to Spark, unless it is one of
     those in `direct`, which tasks read themselves, and is aggregated: without any block, `above` is
     `text` itself. `schema_of` tells the columns of a text over base tables; with it,
-    subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session: in
-    any but UTC, what depends on it runs above. With `may_ask`, EXISTS and IN over one table are asked
+    subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session, `ansi`
+    whether its ANSI mode is on: what depends on another zone than UTC, or on the mode being off, runs
+    above (`settings`). With `may_ask`, EXISTS and IN over one table are asked
     in the block (`ask`).
 
     Raises `PlanError` before any row is read.
@@ -108,7 +111,7 @@ def plan(
         aggregate,
         host,
         schema_of,
-        time_zone in UTC_NAMES,
+        Settings(time_zone in UTC_NAMES, ansi),
         frozenset(direct),
         may_ask,
     )

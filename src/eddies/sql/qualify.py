@@ -305,7 +305,7 @@ class _Qualifier:
             return
         keys = []
         for key in group.expressions:
-            if isinstance(key, exp.Literal) and not key.is_string:
+            if key.is_int and isinstance(key, exp.Literal):
                 position = int(key.this)
                 if not 1 <= position <= len(select.expressions):
                     raise PlanError(f"GROUP BY {position}: there is no such SELECT item")

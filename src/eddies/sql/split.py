@@ -42,6 +42,7 @@ from eddies.sql.qualify import Qualified
 from eddies.sql.rebuild import set_from
 from eddies.sql.references import outer_references, without_unused_tables
 from eddies.sql.scope import column
+from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.typed import CannotLower
 from eddies.sql.unnest import Grouped, grouped_subquery
 
@@ -76,14 +77,14 @@ def split(
     aggregate: bool,
     host: Host = "local",
     schema_of: SchemaOf | None = None,
-    in_utc: bool = True,
+    settings: Settings = DEFAULT,
     direct: frozenset[str] = frozenset(),
     may_ask: bool = False,
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
     deriving = Deriving(schema_of, schemas)
     splitter = _Splitter(
-        qualified.tables, schemas, functions, aggregate, host, deriving, in_utc, direct, may_ask
+        qualified.tables, schemas, functions, aggregate, host, deriving, settings, direct, may_ask
     )
     above = splitter.query(qualified.tree, top=True)
     result = splitter.result
@@ -101,7 +102,7 @@ class _Splitter:
         aggregate: bool,
         host: Host,
         deriving: Deriving,
-        in_utc: bool,
+        settings: Settings,
         direct: frozenset[str],
         may_ask: bool,
     ) -> None:
@@ -114,7 +115,7 @@ class _Splitter:
         self._aggregate = aggregate
         self._host = host
         self._deriving = deriving
-        self._in_utc = in_utc
+        self._settings = settings
         self._n_blocks = 0
         self._n_value_sets = 0
         self.result = Split()
@@ -187,7 +188,10 @@ class _Splitter:
         if select.args.get("laterals"):
             return False
         if is_plain(bare, self._function_names):
-            output = _outputs(select, draft)
+            try:
+                output = _outputs(select, draft)
+            except CannotLower as reason:
+                self._say(f"a SELECT item runs above: {reason}")
         elif top and self._aggregate:
             aggregation = aggregation_of(bare, draft)
         if output is None and aggregation is None:
@@ -213,7 +217,7 @@ class _Splitter:
             return None
         if any(has_subquery(condition) for condition in root.conjuncts):
             return None
-        draft = Draft(f"__eddy_{self._n_blocks}", [member], self._functions, False, self._in_utc)
+        draft = Draft(f"__eddy_{self._n_blocks}", [member], self._functions, False, self._settings)
         if any(draft.take(condition) is not None for condition in root.conjuncts):
             return None
         merging = self._merge(select, draft)
@@ -229,12 +233,12 @@ class _Splitter:
         rows = constant_rows(select)
         names = [item.alias for item in select.expressions]
         columns = [f"c{position}" for position in range(len(names))]  # names may repeat
-        table = constant_table(columns, rows[1]) if rows else None
+        table = constant_table(columns, rows[1], self._settings) if rows else None
         if table is None:
             self._say("a SELECT without FROM stays with Spark")
             return select
         member = self._constant("one_row", table)
-        draft = Draft(self._next_name(), [member], self._functions, False, self._in_utc)
+        draft = Draft(self._next_name(), [member], self._functions, False, self._settings)
         output = tuple(
             Output(name, draft.lowering.lower(_member_column(member, position)).expr, field.type)
             for position, (name, field) in enumerate(zip(names, table.schema, strict=True))
@@ -263,7 +267,7 @@ class _Splitter:
             others = group.items
         else:
             draft = Draft(
-                self._next_name(), members, self._functions, group.nullable, self._in_utc, asked
+                self._next_name(), members, self._functions, group.nullable, self._settings, asked
             )
             group.conjuncts = [c for c in group.conjuncts if not self._asks(draft, c, questions)]
             group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
@@ -294,7 +298,7 @@ class _Splitter:
                 continue
             if len(members) < MIN_SOURCES and not {members[0].table, member.table} <= self._direct:
                 continue  # nothing to decide, and rows would come from Spark and go back there
-            trial = Draft("", members, self._functions, False, self._in_utc, [member])
+            trial = Draft("", members, self._functions, False, self._settings, [member])
             if self._asks(trial, condition, {id(condition): (condition, question, member)}):
                 found[id(condition)] = (condition, question, member)
         return found
@@ -360,7 +364,7 @@ class _Splitter:
         if query is None or not isinstance(sought, exp.Expr) or has_subquery(sought):
             return condition
         query = query.unnest()
-        draft = Draft("", members, self._functions, False, self._in_utc)
+        draft = Draft("", members, self._functions, False, self._settings)
         if not isinstance(query, exp.Query) or outer_references(query):
             return condition
         try:
@@ -386,7 +390,7 @@ class _Splitter:
         grouped = grouped_subquery(condition)
         if grouped is None:
             return [condition]
-        draft = Draft("", members, self._functions, False, self._in_utc)
+        draft = Draft("", members, self._functions, False, self._settings)
         relation = f"__groups_{self._n_value_sets}"
         item = exp.Subquery(
             this=grouped.query, alias=exp.TableAlias(this=exp.to_identifier(relation))
@@ -455,7 +459,7 @@ class _Splitter:
                 return None
             return Member(item.alias, table, self._schemas[table])
         rows = constant_rows(item)
-        constants = constant_table(*rows) if rows else None
+        constants = constant_table(*rows, self._settings) if rows else None
         return self._constant(item.alias, constants) if constants is not None else None
 
     def _constant(self, relation: str, table: pa.Table) -> Member:
@@ -532,15 +536,9 @@ def _is_block(root: Group, draft: Draft) -> bool:
     return len(root.items) == 1 and isinstance(item, Leaf) and item.item.name == draft.name
 
 
-def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...] | None:
-    outputs = []
-    try:
-        for item in select.expressions:
-            typed = draft.lowering.lower(item.this)
-            outputs.append(Output(item.alias, typed.expr, typed.type))
-    except CannotLower:
-        return None
-    return tuple(outputs)
+def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...]:
+    typed = [(item.alias, draft.lowering.lower(item.this)) for item in select.expressions]
+    return tuple(Output(name, value.expr, value.type) for name, value in typed)
 
 
 def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:

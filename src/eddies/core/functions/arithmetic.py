@@ -96,6 +96,9 @@ def _extreme(largest: bool) -> Kernel:
             return kernel(*numbers, skip_nulls=True).cast(pa.bool_())
         if _is_float(type_):
             return _extreme_float(values, largest)
+        if kinds.is_timestamp(type_):  # Arrow does not compare those with a zone here
+            numbers = [value.cast(pa.int64()) for value in values]
+            return kernel(*numbers, skip_nulls=True).cast(type_)
         return kernel(*values, skip_nulls=True)
 
     return of

@@ -176,8 +176,10 @@ def float_to_wide(array: pa.Array) -> tuple[pa.Array, Mask]:
 
 
 def _float_to_decimal(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    """NaN and infinities are NULL, even where a number with too many digits has to fail."""
     wide, lost = float_to_wide(array.cast(pa.float64()))
     narrowed, bad = _fit(wide, type_)
+    lost &= np.isfinite(array.to_numpy(zero_copy_only=False))
     return narrowed, lost if bad is None else lost | bad
 
 

@@ -38,7 +38,8 @@ def _pair_rule(types: Types, args: Sequence[Expr]) -> pa.DataType | None:
         return None
     if all(map(kinds.is_decimal128, types)):
         return pa.bool_()
-    return pa.bool_() if types[0] == types[1] and is_orderable(types[0]) else None
+    ordered = is_orderable(types[0]) or kinds.is_unsigned_integer(types[0])
+    return pa.bool_() if types[0] == types[1] and ordered else None
 
 
 def _may_be_nan(value: Value) -> bool:
