@@ -207,6 +207,21 @@ def test_only_what_gives_the_same_rows_again(
 
 
 @in_classic_spark
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("name", "key"), [("texts", "xxhash64"), ("two columns", "xxhash64")])
+def test_keys_take_few_bytes_whatever_they_are_made_of(
+    spark: SparkSession, name: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Texts may be long, and nobody knows before how long."""
+    eddies.sql(TEXTS[name], frames(spark, TABLES), spark=spark).explain("formatted")
+    plan = capsys.readouterr().out
+    modes = [line for line in plan.splitlines() if "HashedRelationBroadcastMode" in line]
+    assert modes
+    assert all("bigint" in line and "string" not in line for line in modes)
+    assert key in plan
+
+
+@in_classic_spark
 def test_no_more_keys_than_the_driver_can_hold(
     spark: SparkSession,
     tmp_path: Path,

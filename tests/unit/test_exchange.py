@@ -40,7 +40,7 @@ def test_gathered_rows_are_the_same_in_the_same_order(n_rows: int) -> None:
     pieces = [rows.slice(i, 777) for i in range(0, n_rows, 777)]
     batches = list(gathered(iter(pieces)))
     assert pa.Table.from_batches(batches, rows.schema) == pa.Table.from_batches([rows])
-    assert len(batches) == -(-n_rows // (exchange._BATCH_ROWS // 777 * 777))
+    assert len(batches) == -(-n_rows // (exchange.BATCH_ROWS // 777 * 777))
 
 
 def test_a_batch_of_blobs_fits_into_arrow_without_a_bound_on_its_bytes() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, expr
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -25,16 +24,20 @@ from eddies.sources.source import Split
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cell_access import CellAccess, access_methods, competing, may_use_access
 from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_roles
-from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, Renamed, Work, make_pack
+from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, Pack, make_pack
 from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
 from eddies.spark.key_ranges import RangeFilter, plan_ranges, spans_of
 from eddies.spark.reading import HashFilter, Reading
+from eddies.spark.reduced_frames import ReducedFrames
 from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.spark.shared_cells import plan_shared_cells
+from eddies.spark.slots import Slots
+from eddies.spark.spark_hash import same_hash, spark_types
 from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
 from eddies.sql import Block
 from eddies.sql.preference import is_about, preference
+from eddies.sql.share_kept import KEPT_BY_FILTER, share_kept
 from eddies.streaming.windows import RowWindow, Window, relation_windows
 
 __all__ = ["BlockPlan", "plan_block", "plan_shared_block"]
@@ -89,7 +92,9 @@ class BlockPlan:
             return stream_dataframe(self, spark, options, schema)
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
-        fed = "rows" if by_partitions else "blobs" if exchanged else "cells"
+        slots = self.slots
+        by_blobs = "blobs" if slots is None else "slots"
+        fed = "rows" if by_partitions else by_blobs if exchanged else "cells"
         schemas = {relation.name: relation.read for relation in self.graph.relations}
         access = {
             name: CellAccess.make(source, self.reading(name), schemas[name])
@@ -109,38 +114,33 @@ class BlockPlan:
             schemas,
             access,
             self.prefer,
+            slots,
         )
         if fed == "rows":
-            return self.mapped(by_partitions[0], task, schema, spark)
+            return self.columns(by_partitions[0], self.reduced(spark)).mapInArrow(task, schema)
         n_cells = self.cells.n_cells
         if fed == "cells":
             return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
-        keys: dict[Reducer, DataFrame] = {}
+        frames = self.reduced(spark)
         for name in exchanged:
-            pack = make_pack(self.order.index(name), self.cells.deliveries[name], self.cells)
-            blobs = self.mapped(name, pack, PACKED_TYPE, spark, keys)
-            packed = blobs if packed is None else packed.unionAll(blobs)
+            pack = self.pack(name, self.order.index(name))
+            if slots is None:
+                moved = self.columns(name, frames).mapInArrow(pack, PACKED_TYPE)
+            else:
+                rows = frames.rows(name, [column for column, _, _ in pack.hashed])
+                moved = rows.selectExpr(*slots.selection(name, self._types(name), pack))
+            packed = moved if packed is None else packed.unionAll(moved)
         assert packed is not None, "fed by blobs means that something is exchanged"
         if self.graph.asked:  # a cell has work even if no row of what it asks comes to it
-            packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*CELL_MARKS))
+            marks = CELL_MARKS if slots is None else slots.marks()
+            packed = packed.unionAll(spark.range(0, n_cells, 1, 1).selectExpr(*marks))
         return packed.repartitionById(n_cells, "cell").mapInArrow(task, schema)
 
-    def mapped(
-        self,
-        name: str,
-        work: Work,
-        schema: StructType | str,
-        spark: SparkSession,
-        keys: dict[Reducer, DataFrame] | None = None,
-    ) -> DataFrame:
-        """What `work` makes of the `columns` of a relation."""
-        frame, names = self.columns(name, spark, keys), self.read_columns(name)
-        if any("." in column or "`" in column for column in names):
-            # `mapInArrow` looks columns up by name, and takes those signs for its own.
-            frame = frame.toDF(*(f"c{i}" for i in range(len(names))))
-            work = Renamed(names, work)
-        return frame.mapInArrow(work, schema)
+    def pack(self, name: str, number: int, time: str | None = None) -> Pack:
+        """How the `columns` of a relation are packed; it has this number in the blobs."""
+        names = self.read_columns(name)
+        return make_pack(number, self.cells.deliveries[name], self.cells, time, names)
 
     def _expected_rows(self) -> dict[str, int]:
         """Rows of relations that come to one cell, where that is known."""
@@ -152,57 +152,38 @@ class BlockPlan:
             expected[name] //= parts * (shares[0] if delivery.is_split else 1)
         return expected
 
-    def columns(
-        self, name: str, spark: SparkSession, keys: dict[Reducer, DataFrame] | None = None
-    ) -> DataFrame:
-        """The columns of a relation that the block reads, from Spark; `keys` are those that were made
-        for other relations.
+    def reduced(self, spark: SparkSession) -> ReducedFrames:
+        """The DataFrames of the block, without rows that are in no result."""
+        return ReducedFrames(self.graph, self.inputs, self.pushdown, self.semi_joins, spark)
+
+    def columns(self, name: str, frames: ReducedFrames) -> DataFrame:
+        """The columns of a relation that the block reads, from Spark, named by their numbers."""
+        numbered = enumerate(self.read_columns(name))
+        chosen = (f"{quoted(column)} AS column_{n}" for n, column in numbered)
+        return frames.rows(name).selectExpr(*chosen)
+
+    def _types(self, name: str) -> dict[str, str]:
+        """The types of the columns that are read of a DataFrame, as Spark writes them."""
+        frame = self.inputs[name].frame
+        assert frame is not None, "only DataFrames are exchanged"
+        types = spark_types(frame)
+        return {column: types[column] for column in self.read_columns(name)}
+
+    @property
+    def slots(self) -> Slots | None:
+        """Slots for the rows that are exchanged; None if there are none, or if Spark cannot send them
+        to their cells by its own hash.
         """
-        conditions = [self.pushdown[name]] if name in self.pushdown else []
-        conditions += [f"{quoted(column)} IS NOT NULL" for column in self._given_keys(name)]
-        reducers = self.semi_joins.get(name, ())
-        frame = self.inputs[name].dataframe(spark)
-        frame = self._reduced(frame, conditions, reducers, spark, {} if keys is None else keys)
-        return frame.selectExpr(*(quoted(column) for column in self.read_columns(name)))
-
-    def _given_keys(self, name: str) -> list[str]:
-        """Columns of a relation, joined in one role, whose keys are broadcast. Spark leaves NULL out of
-        them; if it does so here as well, it can use what both have in common, such as groups, twice.
-
-        Only where the relation is joined by the column: who merely asks by it may have NULL there, and
-        be in the result, for NOT EXISTS is then true.
-        """
-        roles = next(r for r in self.graph.relations if r.name == name).roles
-        if len(roles) > 1 or self.graph.asked >> roles[0] & 1:
-            return []
-        found = [r for reducers in self.semi_joins.values() for r in reducers]
-        given = {key for r in found if r.source == roles[0] for _, key in r.on}
-        joined = {c.column_by_source.get(roles[0]) for c in self.graph.classes}
-        return sorted(given & joined)
-
-    def _reduced(
-        self,
-        frame: DataFrame,
-        conditions: Sequence[str],
-        reducers: Sequence[Reducer],
-        spark: SparkSession,
-        known: dict[Reducer, DataFrame],
-    ) -> DataFrame:
-        """The rows of `frame` that fulfil all `conditions`, and whose keys all `reducers` have."""
-        if conditions:
-            frame = frame.where(" AND ".join(f"({condition})" for condition in conditions))
-        for reducer in reducers:
-            names = [f"__eddies_key_{i}_of_partners__" for i in range(len(reducer.on))]
-            if reducer.keys not in known:
-                given = self.inputs[self.graph.relation_of(reducer.source).name].dataframe(spark)
-                keys = self._reduced(given, reducer.where, reducer.reducers, spark, known)
-                own = zip(reducer.on, names, strict=True)
-                chosen = (f"{quoted(column)} AS {quoted(name)}" for (_, column), name in own)
-                known[reducer.keys] = broadcast(keys.selectExpr(*chosen))
-            pairs = zip(reducer.on, names, strict=True)
-            equal = (f"{quoted(column)} = {quoted(name)}" for (column, _), name in pairs)
-            frame = frame.join(known[reducer.keys], expr(" AND ".join(equal)), "left_semi")
-        return frame
+        deliveries = self.cells.deliveries
+        exchanged = [name for name in self.order if deliveries[name].how == "exchange"]
+        types = {name: self._types(name) for name in exchanged}
+        hashed: dict[int, list[str]] = {}
+        for name, delivery in deliveries.items():
+            for on in delivery.hashed:
+                type_ = types[name][on.column] if name in types else ""
+                hashed.setdefault(on.dimension, []).append(type_)
+        by_spark = [of for of in hashed.values() if any(of)]
+        return Slots.make(types) if types and all(map(same_hash, by_spark)) else None
 
     def read_columns(self, name: str) -> tuple[str, ...]:
         """The columns of a relation that the block reads."""
@@ -357,9 +338,9 @@ def _semi_joins(block: Block, plan: BlockPlan) -> dict[str, tuple[Reducer, ...]]
             where = block.pushdown.get(role.name, ())
             members[role.source_id] = Member(
                 plan.sizes[name].rows,
-                {field.name: field.dataType.simpleString() for field in frames[name].schema.fields},
+                spark_types(frames[name]),
                 where,
-                bool(where) or facts.has_filter,
+                share_kept(where, facts.equal) * (KEPT_BY_FILTER if facts.has_filter else 1.0),
                 facts.is_repeatable and facts.most_rows is not None and facts.most_rows <= most,
             )
     return plan_semi_joins(plan.graph, members, exchanged)

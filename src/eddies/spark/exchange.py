@@ -29,15 +29,15 @@ from eddies.spark.reading import coordinates_of
 from eddies.streaming.times import latest_mark, times_of
 
 __all__ = [
+    "BATCH_ROWS",
     "Blobs",
     "CELL_MARKS",
     "PACKED",
     "PACKED_TYPE",
     "Pack",
-    "Renamed",
-    "Work",
     "gathered",
     "make_pack",
+    "named",
     "together",
 ]
 
@@ -47,7 +47,7 @@ _PACKED_SCHEMA = pa.schema(
     [("cell", pa.int32()), ("relation", pa.int32()), ("payload", pa.binary())]
 )
 PACKED_TYPE = from_arrow_schema(_PACKED_SCHEMA)  # as Spark has it: need not be parsed again
-_BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 _BLOB_BYTES = 1 << 17  # times the rows of a batch that comes from Java: half of what Arrow can hold
 _CONTENT_COLUMNS = 4  # enough to tell rows apart when they are split by content
 _CONTENT = np.uint64(0x9E3779B97F4A7C15)
@@ -59,7 +59,8 @@ class Pack:
 
     `hashed` are (column, share, stride); `split` is (share, stride) of the row split, or None;
     `copies` are the offsets of the cells that get a copy of every row. With `time`, a column, all
-    `n_cells` cells are told the latest time that came by.
+    `n_cells` cells are told the latest time that came by. `names` are those of the columns, if they
+    come by others.
     """
 
     relation: int
@@ -68,12 +69,13 @@ class Pack:
     copies: tuple[int, ...]
     time: str | None = None
     n_cells: int = 1
+    names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         latest: int | None = None
-        for batch in batches:
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                yield from self._packed(batch.slice(start, _BATCH_ROWS))
+        for batch in named(batches, self.names) if self.names else batches:
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield from self._packed(batch.slice(start, BATCH_ROWS))
             if self.time is not None:
                 times, valid = times_of(batch.column(self.time))
                 times = times if valid is None else times[valid]
@@ -128,21 +130,13 @@ class Pack:
                 yield int(ordered[start]), sorted_batch.slice(start, stop - start)
 
 
-Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """`work` on columns that Spark hands over under other names than `names`, which are theirs."""
-
-    names: tuple[str, ...]
-    work: Work
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.work(batch.rename_columns(self.names) for batch in batches)
-
-
-def make_pack(number: int, delivery: Delivery, plan: CellPlan, time: str | None = None) -> Pack:
+def make_pack(
+    number: int,
+    delivery: Delivery,
+    plan: CellPlan,
+    time: str | None = None,
+    names: tuple[str, ...] = (),
+) -> Pack:
     """The packing of one exchanged relation, of whose column `time` all cells are told."""
     strides = plan.strides()
     own = {on.dimension for on in delivery.hashed}
@@ -162,6 +156,7 @@ def make_pack(number: int, delivery: Delivery, plan: CellPlan, time: str | None 
         tuple(sum(offsets) for offsets in product(*others)),
         time if plan.n_cells > 1 else None,
         plan.n_cells,
+        names,
     )
 
 
@@ -195,12 +190,19 @@ class Blobs:
         return {name: partial(_opened, blobs) for name, blobs in self._blobs.items()}
 
 
+def named(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same rows, with these names of columns. PySpark cannot hand over names that have dots in
+    them, so columns of DataFrames come by their numbers (`BlockPlan.columns`).
+    """
+    return (batch.rename_columns(list(names)) for batch in batches)
+
+
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are worth a decision each."""
     waiting: list[pa.RecordBatch] = []
     n_rows = 0
     for batch in batches:
-        if n_rows + batch.num_rows > _BATCH_ROWS and waiting:
+        if n_rows + batch.num_rows > BATCH_ROWS and waiting:
             yield from together(waiting)
             waiting, n_rows = [], 0
         waiting.append(batch)

@@ -8,8 +8,8 @@ and whoever keeps plans to himself (Spark Connect) is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -23,6 +23,7 @@ __all__ = ["NO_FACTS", "PlanFacts", "analyzed", "plan_facts"]
 _ROW_BY_ROW = {"Filter", "Project", "SubqueryAlias", "View", "Union"}
 _MADE = {"LocalRelation", "Range", "OneRowRelation"}
 _GROUPS = {"Aggregate", "Distinct"}
+_ROW_GROUPS = 4  # of which footers are asked for the width of values: one is like another
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class PlanFacts:
                    or rows that are spelled out, with selections and expressions on them.
     has_filter     it is a selection of the rows that it reads.
     most_rows      it has no more rows than that; None if nobody knows.
+    equal          by column of its files: the share of rows that have one certain value, guessed.
     """
 
     is_repeatable: bool = False
     has_filter: bool = False
     most_rows: int | None = None
+    equal: Mapping[str, float] = field(default_factory=dict)
 
 
 NO_FACTS = PlanFacts()
@@ -58,9 +61,11 @@ def plan_facts(frame: DataFrame, *, with_groups: bool = False) -> PlanFacts:
         return PlanFacts(False, has_filter)
     changes = has_filter or not {"Project", *_GROUPS}.isdisjoint(names)
     is_repeatable = bool(plan.deterministic()) and not (changes and _may_be_dear(frame, plan))
-    rows = [_most_rows(leaf) for leaf in leaves]
+    equal: dict[str, float] = {}
+    rows = [_most_rows(leaf, equal) for leaf in leaves]
     known = [n_rows for n_rows in rows if n_rows is not None]
-    return PlanFacts(is_repeatable, has_filter, sum(known) if len(known) == len(rows) else None)
+    most_rows = sum(known) if len(known) == len(rows) else None
+    return PlanFacts(is_repeatable, has_filter, most_rows, equal)
 
 
 def analyzed(frame: DataFrame) -> Any:
@@ -79,8 +84,8 @@ def _is_files(leaf: Any) -> bool:
     return bool(leaf.relation().getClass().getSimpleName() == "HadoopFsRelation")
 
 
-def _most_rows(leaf: Any) -> int | None:
-    """How many rows a leaf has; of files that is known of Parquet on this machine."""
+def _most_rows(leaf: Any, equal: dict[str, float]) -> int | None:
+    """How many rows a leaf has. Of files only Parquet on this machine tells, which adds to `equal`."""
     if leaf.nodeName() == "LocalRelation":
         return int(leaf.data().size())
     if leaf.nodeName() == "Range":
@@ -91,9 +96,28 @@ def _most_rows(leaf: Any) -> int | None:
     if not paths or any(path.scheme != "file" or path.netloc for path in paths):
         return None
     try:
-        return sum(int(parquet.read_metadata(unquote(path.path)).num_rows) for path in paths)
+        footers = [parquet.read_metadata(unquote(path.path)) for path in paths]
     except (OSError, pa.ArrowException):  # Spark says itself what is wrong with them
         return None
+    equal.update(_equal(footers[0]))
+    return sum(int(footer.num_rows) for footer in footers)
+
+
+def _equal(footer: parquet.FileMetaData) -> dict[str, float]:
+    """By column, the share of rows that one value is likely to have.
+
+    Parquet numbers the values of a column where they are few, and writes numbers of as many bits as it
+    takes: with two bits a row there are three or four values. Where values are many they are written
+    themselves, in many bits, so the share is next to nothing, as it should be.
+    """
+    numbers = range(min(footer.num_row_groups, _ROW_GROUPS))
+    n_rows = sum(footer.row_group(number).num_rows for number in numbers)
+    equal = {}
+    for column in range(footer.num_columns if n_rows else 0):
+        chunks = [footer.row_group(number).column(column) for number in numbers]
+        n_bits = 8 * sum(chunk.total_uncompressed_size for chunk in chunks) / n_rows
+        equal[chunks[0].path_in_schema] = max(2.0 ** -min(n_bits, 64), 1 / n_rows)
+    return equal
 
 
 def _may_be_dear(frame: DataFrame, plan: Any) -> bool:

@@ -14,7 +14,8 @@ for matches (EXISTS) may drop rows of those who ask, one that must have none (NO
 second time, beside the rows themselves, so they are taken only of what gives the same rows again
 (`frame_plan`).
 
-Known limitation: nobody knows what share of the rows a condition keeps. It is taken to be `_KEPT`.
+Known limitation: nobody knows what share of the rows conditions keep. It is guessed from their form
+(`sql.share_kept`), and from the bits that footers of Parquet files give to values (`frame_plan`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from eddies.core.graph import Graph
+from eddies.spark.spark_hash import comparable
 
 __all__ = ["Member", "Reducer", "plan_semi_joins"]
 
 # Nanoseconds of one core; what matters are their proportions.
-_CROSS_VALUE_NS = 70.0  # from Java to Python
-_CROSS_ROW_NS = 150.0  # the same, and to its cell
+_CROSS_VALUE_NS = 110.0  # to its cell, and from Java to Python
+_CROSS_ROW_NS = 300.0
 _SCAN_NS = 60.0
 _BUILD_NS = 100.0
 _PROBE_NS = 30.0
 _ASK_NS = 20e6  # to plan one more join
-_BROADCAST_NS = 50e6
-_KEPT = 0.3
+# Spark plans what is left of a query again when keys are there: 70 ms in which two cores wait.
+_BROADCAST_NS = 140e6
 _LONGEST = 4  # sources on a way by which one thins out another: there are many ways in a clique
 
 
@@ -44,14 +46,14 @@ class Member:
     """What is known of a source.
 
     `types` are those of its columns, as Spark writes them, `where` the conditions of the query on it
-    alone, as Spark SQL. It is selective if it has conditions, of the query or of its own. Keys are
+    alone, as Spark SQL. Its conditions, of the query or of its own, keep a share of `kept`. Keys are
     taken only of those that have keys to give: few enough, and the same when they are computed again.
     """
 
     n_rows: int
     types: Mapping[str, str]
     where: tuple[str, ...]
-    is_selective: bool
+    kept: float
     has_keys: bool
 
 
@@ -120,7 +122,7 @@ class _Planner:
     def open(self, target: _Target) -> None:
         """Find what can thin out `target`."""
         member = self._members[target.source]
-        target.n_rows = member.n_rows * (_KEPT if member.where else 1)
+        target.n_rows = member.n_rows * member.kept
         if target.source not in self._needs_all:
             path = frozenset((target.source,))
             target.candidates = self._candidates(target.source, path, set(), inf)
@@ -182,9 +184,8 @@ class _Planner:
             if not all(self._same_type(source, column, other, key) for column, key in on):
                 continue
             inner = tuple(self._candidates(other, path | {other}, own, n_rows))
-            is_selective = self._members[other].is_selective
-            if is_selective or inner:
-                kept = prod((candidate.kept for candidate in inner), start=_KEPT**is_selective)
+            kept = prod((c.kept for c in inner), start=self._members[other].kept)
+            if kept < 1:
                 found.append(Reducer(other, on, self._members[other].where, inner, kept))
         return found
 
@@ -192,7 +193,7 @@ class _Planner:
         return self._members[source].has_keys and source not in self._refusing
 
     def _same_type(self, source: int, column: str, other: int, key: str) -> bool:
-        return _comparable(self._members[source].types[column], self._members[other].types[key])
+        return comparable(self._members[source].types[column], self._members[other].types[key])
 
 
 def _all_keys(reducer: Reducer) -> Iterator[Reducer]:
@@ -218,14 +219,3 @@ def _classes(graph: Graph) -> dict[int, dict[int, str]]:
         number: {s: c for s, c in columns.items() if c in graph.relation_of(s).read.names}
         for number, columns in found.items()
     }
-
-
-_WHOLE = frozenset(("tinyint", "smallint", "int", "bigint"))
-_EXACT = frozenset(("boolean", "date", "string", "timestamp", "timestamp_ntz"))
-
-
-def _comparable(one: str, other: str) -> bool:
-    """Whether Spark finds values of these types equal when eddies do."""
-    if one in _WHOLE:
-        return other in _WHOLE
-    return one == other and (one in _EXACT or one.startswith("decimal"))

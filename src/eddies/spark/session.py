@@ -101,6 +101,9 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_NO_BOUND_BYTES),
+        # The code that Spark makes for a stage has the stage's number in it. Numbers follow from which
+        # broadcast is ready first, so the same code would be made, and compiled by Java, anew.
+        "spark.sql.codegen.useIdInClassName": "false",
         # Workers keep their imported modules and compiled kernels from task to task.
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.

@@ -176,10 +176,11 @@ def stream_dataframe(
             continue
         window = plan.windows.get(name)
         time = window.column if isinstance(window, TimeWindow) else None
-        pack = make_pack(number, plan.cells.deliveries[name], plan.cells, time)
         if given.stream is None:
-            packed.append(plan.mapped(name, pack, PACKED, spark))
+            pack = plan.pack(name, number, time)
+            packed.append(plan.columns(name, plan.reduced(spark)).mapInArrow(pack, PACKED))
             continue
+        pack = make_pack(number, plan.cells.deliveries[name], plan.cells, time)
         columns = plan.read_columns(name)
         from eddies.spark.stream_source import Feed
 

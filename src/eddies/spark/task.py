@@ -30,9 +30,10 @@ from eddies.core.options import Options
 from eddies.core.query import Query
 from eddies.spark.cell_access import CellAccess, cell_run
 from eddies.spark.cells import CellPlan
-from eddies.spark.exchange import Blobs, gathered, together
+from eddies.spark.exchange import Blobs, gathered, named, together
 from eddies.spark.heavy_keys import heavy_keys
 from eddies.spark.reading import Heavy, Reading
+from eddies.spark.slots import SlotRows, Slots
 from eddies.spark.trace import Trace
 
 __all__ = ["EddyTask"]
@@ -48,7 +49,7 @@ class EddyTask:
     """The function that `mapInArrow` runs. Travels to the executors, so it holds no rows.
 
     `fed` says what the incoming batches are: numbers of cells ("cells"), blobs of exchanged relations
-    ("blobs"), or rows of the last relation ("rows").
+    ("blobs") or their rows in slots ("slots"), or rows of the last relation ("rows").
     """
 
     block: str
@@ -63,6 +64,7 @@ class EddyTask:
     schemas: Mapping[str, pa.Schema]  # of what is read, by relation
     access: Mapping[str, CellAccess] = field(default_factory=dict)  # relations with several ways
     prefer: Expr | None = None
+    slots: Slots | None = None  # of the incoming rows, if they are of all exchanged relations
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in self._results(batches):
@@ -72,11 +74,17 @@ class EddyTask:
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.fed == "rows":
-            yield from self._run(_partition(), (0,), {self.order[-1]: lambda: gathered(batches)})
+            rows = named(batches, self.schemas[self.order[-1]].names)
+            yield from self._run(_partition(), (0,), {self.order[-1]: lambda: gathered(rows)})
             return
         if self.fed == "blobs":
             for cell, blobs in Blobs.by_cell(batches, self.order):
                 yield from self._run(cell, self.plan.coordinates(cell), blobs.arrivals())
+            return
+        if self.slots is not None:
+            by_cell = SlotRows.by_cell(batches, self.order, self.slots, self.schemas)
+            for cell, found in by_cell:
+                yield from self._run(cell, self.plan.coordinates(cell), found.arrivals())
             return
         for batch in batches:
             for cell in batch.column(0).to_pylist():
