@@ -7,7 +7,8 @@ Predicates on text whose column is a short dictionary are evaluated once for eac
 Text that a file holds as a short dictionary is read as one: that is several times faster than reading
 strings, and where the reader of the batches can use dictionaries they are handed on so.
 
-Local files are mapped into memory, not copied. One thread does all: tasks run beside each other.
+Local files are mapped into memory, not copied, and mapped anew now and then: pages that were read count
+as memory of the process as long as they are mapped. One thread does all: tasks run beside each other.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = ["OpenFile", "ParquetSplit", "ranges_of"]
 # A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
 # that stands there itself takes its length (4 bytes) at least.
 _DICTIONARY_BYTES_A_ROW = 3.0
+_MAPPED_BYTES = 32 << 20  # that are read of a file before it is mapped anew
 
 # Least and greatest keys of the row groups of files, by file and column.
 _spans_by_key: dict[tuple[str, DataFile, str, pa.DataType], tuple[tuple[int, int] | None, ...]] = {}
@@ -75,7 +77,7 @@ class ParquetSplit:
         constants = partition_values(self.file, self.schema)
         own = OpenFile() if opened is None else opened
         try:
-            own.turn_to(self.place, self.file)
+            own.turn_to(self.place, self.file, self.n_bytes)
             reader = _Reader(self, own, tuple(columns), constants, dictionaries, partners)
             with reading(self.file):
                 yield from reader.batches(where, batch_rows)
@@ -152,18 +154,24 @@ def ranges_of(
 
 
 class OpenFile:
-    """A file that stays open from one row group to the next. For one thread; close it at the end."""
+    """A file that stays open from one row group to the next, as long as that is little memory. For one
+    thread; close it at the end.
+    """
 
     def __init__(self) -> None:
+        self._mapped_bytes = 0
         self._file: tuple[Place, DataFile] | None = None
         self._dictionaries: list[str] = []
         self._opened: parquet.ParquetFile | None = None
 
-    def turn_to(self, place: Place, file: DataFile) -> None:
-        """Row groups of this file come next."""
-        if self._file is not None and place is self._file[0] and file == self._file[1]:
+    def turn_to(self, place: Place, file: DataFile, n_bytes: int) -> None:
+        """A row group of this file comes next, of so many bytes."""
+        is_same = self._file is not None and place is self._file[0] and file == self._file[1]
+        if not is_same or self._mapped_bytes >= _MAPPED_BYTES:
+            self.close()
+        self._mapped_bytes += n_bytes
+        if is_same:
             return
-        self.close()
         self._file = place, file
         self.footer = footer_of(place, file)
         self.leaves = leaf_by_name(self.footer.schema)
@@ -191,6 +199,7 @@ class OpenFile:
         if self._opened is not None:
             self._opened.close(force=True)
             self._opened = None
+        self._mapped_bytes = 0
 
 
 class _Reader:

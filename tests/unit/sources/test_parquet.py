@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -404,6 +405,30 @@ def test_a_file_is_opened_once_for_all_its_row_groups(
     found = [x for batch in reading.batches((0,)) for x in batch["x"].to_pylist()]
     assert found == [*range(40), *range(40)]
     assert len(opened) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads from /proc what is mapped")
+def test_what_was_read_of_a_large_file_does_not_stay_mapped(tmp_path: Path) -> None:
+    """Mapped pages count as memory of the task, which has promised to take little."""
+    path = tmp_path / "t.parquet"
+    numbers = np.random.default_rng(0).integers(0, 1 << 62, 16 << 20)
+    settings = {"compression": "none", "use_dictionary": False}
+    parquet.write_table(pa.table({"x": numbers}), path, row_group_size=1 << 20, **settings)
+    reading = Reading("t", ("x",), (), tuple(eddies.read.parquet(str(path)).splits()), 1, ())
+    mapped = [_mapped_bytes(path) for _ in reading.batches((0,))]
+    assert len(mapped) == 16
+    assert 0 < max(mapped) <= path.stat().st_size / 2
+
+
+def _mapped_bytes(path: Path) -> int:
+    """How much of a file is in memory as part of this process."""
+    n_bytes, is_ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            is_ours = line.endswith(str(path))
+        elif is_ours and line.startswith("Rss:"):
+            n_bytes += int(line.split()[1]) * 1024
+    return n_bytes
 
 
 def test_rows_without_partners_are_not_read(
