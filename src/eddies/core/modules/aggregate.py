@@ -4,9 +4,9 @@ Each router has an `Aggregator` of its own; they are merged at the end. Sums are
 integers are kept as two parts, those of decimals as 256-bit decimals, which cannot overflow, and
 checked against the result type at the end, as Spark does in ANSI mode. NaN, the largest number in
 SQL, is kept apart from the numbers, because Arrow's minimum and maximum pass over it. With groups,
-rows go to a table of groups (`group_table`). What it does not do, Arrow does: batches are reduced to
-partial groups as they come, and partial groups are merged whenever they have doubled, so memory
-follows the number of groups.
+rows go to a table of groups (`group_table`), without to running totals (`totals`). What these do not
+do, Arrow does: batches are reduced to partial groups as they come, and partial groups are merged
+whenever they have doubled, so memory follows the number of groups.
 
 With `Aggregation.partial` someone above merges again, so groups need not be whole. Then memory is
 bounded: more than `_MOST_GROUPS` of them are handed out (`take_out`) and a new collection begins.
@@ -27,6 +27,7 @@ from eddies.core.evaluate import evaluate
 from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.modules.group_table import GroupTable, accumulator_of
+from eddies.core.modules.totals import LOW_BITS, Totals
 from eddies.core.query import Aggregate, Aggregation, UserFunction
 from eddies.core.state.columns import (
     Column as KeyColumn,
@@ -42,7 +43,6 @@ from eddies.errors import EvaluationError
 
 __all__ = ["Aggregator"]
 
-_LOW_BITS = 32
 _FEWEST_PARTIAL_ROWS = 65_536
 _MOST_GROUPS = 1_048_576  # groups that a partial aggregation holds
 _TRIED_GROUPS = 262_144  # fewer groups say little about how many rows share one
@@ -68,10 +68,8 @@ class Aggregator:
         self._may_hand_out = aggregation.partial and bool(aggregation.groups)
         self._table: GroupTable | None = None
         self._can_use_table = True
-        self._only_counts = not aggregation.groups and all(
-            aggregate.function == "count_star" for aggregate in aggregation.aggregates
-        )
-        self._n_counted = 0  # rows, where only their number is asked for
+        self._totals: Totals | None = None
+        self._can_use_totals = not aggregation.groups
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
         self.n_rows = 0
@@ -82,15 +80,14 @@ class Aggregator:
         if n == 0:
             return
         self.n_rows += n
-        if self._only_counts:
-            self._n_counted += n
-            return
         arguments = [
             None
             if aggregate.arg is None
             else evaluate(aggregate.arg, batch.column, n, self._functions)
             for aggregate in self._aggregation.aggregates
         ]
+        if self._can_use_totals and self._add_to_totals(n, arguments):
+            return
         grouped = bool(self._aggregation.groups)
         if grouped and self._n_to_pass_on <= 0 and self._add_to_table(batch, arguments):
             return
@@ -118,6 +115,17 @@ class Aggregator:
         else:
             values = {c: _reduced(columns[c], function, n) for c, function in plan}
             self._take(pa.table(values), [], list(values))
+
+    def _add_to_totals(self, n_rows: int, arguments: list[pa.Array | None]) -> bool:
+        """Add a batch to the running totals; False if Arrow has to reduce it."""
+        if self._totals is None:
+            aggregates = self._aggregation.aggregates
+            self._can_use_totals = Totals.can_add(aggregates, arguments)
+            if not self._can_use_totals:
+                return False
+            self._totals = Totals(aggregates)
+        self._totals.add(n_rows, arguments)
+        return True
 
     # -- groups in a table -------------------------------------------------------------------------
 
@@ -166,11 +174,14 @@ class Aggregator:
         return GroupTable(key_types, accumulators)
 
     def _empty_table(self) -> None:
-        """Make a partial table of the groups in the group table."""
+        """Make a partial table of the groups in the group table, or of the totals."""
         if self._table is not None and self._table.n_groups:
             self._partials.append(pa.table(self._table.columns()))
             self._n_partial += self._table.n_groups
-        self._table = None
+        if self._totals is not None:
+            self._partials.append(pa.table(self._totals.columns()))
+            self._n_partial += 1
+        self._table = self._totals = None
 
     # -- groups in Arrow tables --------------------------------------------------------------------
 
@@ -214,15 +225,12 @@ class Aggregator:
         groups = self.result()
         self._partials, self._n_partial, self._n_collected = [], 0, 0
         self._merge_at = _FEWEST_PARTIAL_ROWS
-        self._table = None
-        self._n_counted = 0
         return groups
 
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
         other._empty_table()
         self.n_rows += other.n_rows
-        self._n_counted += other._n_counted
         self._partials += other._partials
         self._n_partial += other._n_partial
 
@@ -260,8 +268,7 @@ class Aggregator:
             return self._rows(self._partials[0])
         if groups:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
-        n = self._n_counted  # zero unless nothing but the number of rows is asked for
-        row = {a.name: n if a.function.startswith("count") else None for a in aggregates}
+        row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
         arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -294,7 +301,7 @@ def _expand(
             columns[f"{name}_high"] = pa.array([high], pa.int64())
             columns[f"{name}_low"] = pa.array([low], pa.int64())
             return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
-        bits = pa.scalar(_LOW_BITS, values.type), pa.scalar((1 << _LOW_BITS) - 1, values.type)
+        bits = pa.scalar(LOW_BITS, values.type), pa.scalar((1 << LOW_BITS) - 1, values.type)
         columns[f"{name}_high"] = pc.shift_right(values, bits[0]).cast(pa.int64())
         columns[f"{name}_low"] = pc.bit_wise_and(values, bits[1]).cast(pa.int64())
         return [(f"{name}_high", "sum"), (f"{name}_low", "sum")]
@@ -372,14 +379,14 @@ def _final(i: int, aggregate: Aggregate, table: pa.Table) -> pa.Array:
 
 def _whole_sum(high: pa.Array, low: pa.Array, aggregate: Aggregate) -> pa.Array:
     """`high * 2**32 + low` as the type of the result."""
-    carry = pc.shift_right(low, _LOW_BITS)
+    carry = pc.shift_right(low, LOW_BITS)
     try:
         upper = pc.add_checked(high, carry)
-        lower = pc.bit_wise_and(low, (1 << _LOW_BITS) - 1)
+        lower = pc.bit_wise_and(low, (1 << LOW_BITS) - 1)
         if pa.types.is_decimal(aggregate.type):
-            scaled = pc.multiply(_whole(upper), pa.scalar(Decimal(1 << _LOW_BITS)))
+            scaled = pc.multiply(_whole(upper), pa.scalar(Decimal(1 << LOW_BITS)))
             return pc.cast(pc.add(scaled, _whole(lower)), aggregate.type)
-        shifted = pc.shift_left(upper.cast(pa.int32()).cast(pa.int64()), _LOW_BITS)
+        shifted = pc.shift_left(upper.cast(pa.int32()).cast(pa.int64()), LOW_BITS)
         return pc.cast(pc.add(shifted, lower), aggregate.type)
     except pa.ArrowInvalid as error:
         raise _overflow(aggregate) from error
