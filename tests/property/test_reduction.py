@@ -60,16 +60,19 @@ def chain(n: int) -> Query:
 
 @pytest.mark.parametrize("state", ["auto", "stems"])
 @pytest.mark.parametrize("last", [0, 3])
-def test_a_far_dead_end_costs_no_multiplication(last: int, state: str) -> None:
+@pytest.mark.parametrize("n_rows", [2000, 20_000])  # as many as are sampled at most, and more
+def test_a_far_dead_end_costs_no_multiplication(n_rows: int, last: int, state: str) -> None:
     rng = np.random.default_rng(1)
-    n_rows = 2000
+    n_keys = n_rows // 20
     tables = {
-        f"t{i}": pa.table({"a": rng.integers(0, 100, n_rows), "b": rng.integers(0, 100, n_rows)})
+        f"t{i}": pa.table(
+            {"a": rng.integers(0, n_keys, n_rows), "b": rng.integers(0, n_keys, n_rows)}
+        )
         for i in range(6)
     }
     far = "t5" if last == 0 else "t0"
     column = "a" if last == 0 else "b"
-    moved = pa.array(tables[far][column].to_numpy() + 1000)
+    moved = pa.array(tables[far][column].to_numpy() + n_keys)
     position = tables[far].schema.get_field_index(column)
     tables[far] = tables[far].set_column(position, column, moved)
     eddy = Eddy(chain(6), Options(state=state))  # type: ignore[arg-type]

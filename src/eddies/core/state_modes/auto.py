@@ -19,8 +19,9 @@ STAIRs are not even made before it is likely that a look pays for itself:
 * when a hundred looks' worth of tuples was handled, whatever they were;
 * when the last relation begins late, after many batches of others that go on, before anything was
   routed: to keep the right things from the first result on saves most;
-* when rows of the last relation are about to multiply: SteMs would remove dead ends now, and after that
-  there is no way to STAIRs.
+* when rows of the last relation are about to multiply. Dead ends are removed before (`reduction`): that
+  costs a look-up a row, and samples are taken of what is left: they cannot tell that a join matches
+  nothing, and an intermediate result that leads nowhere would seem to pay.
 
 Known limitations: cyclic queries, several threads and a memory budget stay with SteMs, which probe by
 all equalities at once, share work and spill. Rows that are pushed without a poll in between are routed
@@ -183,14 +184,6 @@ class AutoMode(StateMode):
         self._look_again_at = int(GROWTH * n_again + LOOK)
         return True
 
-    def _should_switch(self) -> bool:
-        """Whether to go on with STAIRs. Not if SteMs have removed dead ends (`reduction`): STAIRs know
-        rows by ids, and there is less to save.
-        """
-        if any(stem.generation for stem in self._stems):
-            return False
-        return self._stairs_mode().would_pay()
-
     def _stairs_mode(self) -> StairsMode:
         """STAIRs as they would be if they had been there from the beginning."""
         if self._made is None:
@@ -225,12 +218,10 @@ class AutoMode(StateMode):
         if self._made is not None:
             self._made.statistics.note_streamed(source, block)
         if self._multiplies or self._is_worth_a_look():
-            if self._should_switch():
+            self._multiplies = False
+            if self._stairs_mode().would_pay():
                 self._switch()
                 self._now.at_safe_point()
-            elif self._multiplies:
-                self._stems_mode.before_last(relation)
-            self._multiplies = False
         return self._stems_mode.drive(relation, block)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
@@ -247,19 +238,24 @@ class AutoMode(StateMode):
             self._made.end(relation)
 
     def before_last(self, relation: int) -> None:
-        """SteMs would remove dead ends now, and there would be no way to STAIRs any more. Whether those
-        pay is known when the first rows of the last relation can be sampled: see `drive`.
+        """SteMs remove dead ends now. Whether STAIRs pay for what is left is known when the first rows
+        of the last relation can be sampled: see `drive`.
         """
-        if self._now is self._stems_mode:
-            self._multiplies = self._stems_mode.may_multiply(relation)
-        else:
+        if self._now is not self._stems_mode:
             self._now.before_last(relation)
+            return
+        self._multiplies = self._stems_mode.may_multiply(relation)
+        if self._multiplies:
+            self._stems_mode.before_last(relation)
+            if any(stem.generation for stem in self._stems):
+                self._made = None  # it knew rows by ids that others have now
 
     def at_safe_point(self) -> None:
         self._now.at_safe_point()
 
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
-        if self._now is self._stems_mode and self._is_worth_a_look() and self._should_switch():
+        is_due = self._now is self._stems_mode and self._is_worth_a_look()
+        if is_due and self._stairs_mode().would_pay():
             self._switch()
         return self._now.resume()
