@@ -10,6 +10,7 @@ import pytest
 from eddies.core.graph import Graph, make_graph
 from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.sql import plan
+from eddies.sql.share_kept import share_kept
 
 ROWS = {"lines": 6_000_000, "orders": 1_500_000, "customers": 150_000, "nations": 25}
 SCHEMAS = {
@@ -36,7 +37,7 @@ def planned(
         where = block.pushdown.get(role.name, ())
         kinds = dict.fromkeys(SCHEMAS[table].names, "bigint") | (types or {})
         has_keys = table not in without_keys
-        members[role.source_id] = Member(ROWS[table], kinds, where, bool(where), has_keys)
+        members[role.source_id] = Member(ROWS[table], kinds, where, share_kept(where, {}), has_keys)
     return graph, plan_semi_joins(graph, members, set(ROWS))
 
 

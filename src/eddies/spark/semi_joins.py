@@ -146,7 +146,7 @@ class _Planner:
                 target.candidates.remove(reducer)
                 if self._spared(target, reducer) > 0:
                     target.chosen.append(reducer)
-                    target.n_rows *= reducer.kept
+                    target.n_rows *= self._left(target, reducer)
 
     def n_keys(self, reducer: Reducer) -> float:
         """Keys that are likely to be broadcast; where they are few, they are asked sooner."""
@@ -155,7 +155,16 @@ class _Planner:
     def _spared(self, target: _Target, reducer: Reducer) -> float:
         """Nanoseconds that are spared when `reducer` is asked for the rows that are left."""
         cross_ns = _CROSS_ROW_NS + target.n_columns * _CROSS_VALUE_NS
-        return target.n_rows * ((1 - reducer.kept) * cross_ns - _PROBE_NS) - _ASK_NS
+        dropped = 1 - self._left(target, reducer)
+        return target.n_rows * (dropped * cross_ns - _PROBE_NS) - _ASK_NS
+
+    def _left(self, target: _Target, reducer: Reducer) -> float:
+        """The share of the target's rows that have a partner among those that `reducer` keeps: where it
+        has several rows for each of the target's, one of them is enough.
+        """
+        n_own = max(self._members[target.source].n_rows, 1)
+        n_partners = max(self._members[reducer.source].n_rows / n_own, 1.0)
+        return float(1 - (1 - reducer.kept) ** n_partners)
 
     def _cost(self, keys: Reducer) -> float:
         """Nanoseconds until keys, and those that thin them out, are where they are asked for."""
