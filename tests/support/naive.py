@@ -253,3 +253,9 @@ def lightest_nodes(
         parts = (left, mask & ~left)
         found.append(sum(lightest_nodes(part, edges, weight) for part in parts))
     return min(found) + weight.get(mask, 0.0)
+
+
+def add_rows(totals: list[int], values: list[int]) -> list[int] | None:
+    """Sums row by row; None if one does not fit into 64 bits."""
+    added = [total + value for total, value in zip(totals, values, strict=True)]
+    return added if all(-(2**63) <= total < 2**63 for total in added) else None

@@ -16,7 +16,6 @@ from eddies.core.expr import Call, Literal
 from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies import POLICIES
-from eddies.core.policies.random import RandomPolicy
 from eddies.core.query import Equality, Filter, Output, Query, Selection, UserFunction
 from eddies.errors import (
     EvaluationError,
@@ -392,11 +391,6 @@ def test_order_must_name_every_module_but_the_driver() -> None:
         Eddy(query, Options(policy="static", order=("a", "b", "c")))
     with pytest.raises(OptionError, match=r"'a', which is no module of this query.*join:a-b"):
         Eddy(QUERY, Options(policy="static", state="joins", order=("a", "b")))
-
-
-def test_a_policy_object_serves_one_thread() -> None:
-    with pytest.raises(OptionError, match="one thread"):
-        Eddy(QUERY, Options(threads=2), policy=RandomPolicy(random.Random(1)))
 
 
 # Several threads

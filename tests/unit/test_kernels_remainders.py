@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from eddies.core.kernels.jit import JIT_DISABLED
-from eddies.core.kernels.lines import AHEAD
+from eddies.core.kernels.lines import AHEAD, enter_links
 from eddies.core.kernels.remainders import (
     REMAINDERS,
     enter_numbers,
@@ -66,10 +67,22 @@ class Remainders:
         positions, links = (np.empty(n + 1, dtype=np.int32) for _ in range(2))
         homes = np.empty(2 * (n + AHEAD), dtype=np.uint32)
         asked = np.array(words, dtype=np.uint64)
-        found, n_left = probe_remainders(asked, self.table, self.spread, homes, positions, links)
-        left = homes[:n_left].tolist()
-        more = [(left[i], row) for i, row in self.rest.newest([words[j] for j in left])]
-        assert sorted(pairs(positions, links, found) + more) == sorted(self.twin.newest(words))
+        found = probe_remainders(
+            asked, self.table, self.spread, self._rest_lines(), homes, positions, links
+        )
+        assert sorted(pairs(positions, links, found)) == sorted(self.twin.newest(words))
+
+    def _rest_lines(self) -> npt.NDArray[np.uint64]:
+        """What was left over, as ordinary lines."""
+        left = list(self.rest.rows_by_word)
+        if not left:
+            return np.empty(0, dtype=np.uint64)
+        n_lines = 1 << max(1, len(left).bit_length())
+        lines = make_table(n_lines)
+        numbers = np.array([(word - self.base) & ALL for word in left], dtype=np.uint64)
+        links = np.array([self._link(word) for word in left], dtype=np.int32)
+        enter_links(numbers, links, lines, np.zeros(n_lines, dtype=np.uint8))
+        return lines
 
     def grow(self, n_lines: int) -> None:
         larger = make_table(n_lines + 1).view(np.uint32)

@@ -12,7 +12,7 @@ from eddies.core.kernels import gather as kernels
 from eddies.core.kernels.bloom import PATTERNS, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.kernels.sampling import n_equal_pairs
-from eddies.core.kernels.sums import sum_parts
+from eddies.core.kernels.sums import add_rows, sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
 
@@ -168,6 +168,29 @@ def test_expand_ranges_in_pieces(capacity: int, limit: int, seed: int) -> None:
 def test_sums_do_not_overflow(values: list[int]) -> None:
     high, low = sum_parts(np.array(values, np.int64))
     assert (high << 32) + low == sum(values)
+
+
+HIGHEST, LOWEST = 2**63 - 1, -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("totals", "values"),
+    [
+        ([], []),
+        ([1, -2, 0], [5, -7, 0]),
+        ([HIGHEST, LOWEST], [LOWEST, HIGHEST]),
+        ([HIGHEST - 1, LOWEST + 1], [1, -1]),
+        ([0, HIGHEST], [0, 1]),
+        ([0, LOWEST, 3], [0, -1, 3]),
+    ],
+)
+def test_rows_are_added_and_overflow_is_noticed(totals: list[int], values: list[int]) -> None:
+    added = np.array(totals, np.int64)
+    expected = naive.add_rows(totals, values)
+    fits = add_rows(added, np.array(values, np.int64))
+    assert fits == (expected is not None)
+    if expected is not None:
+        assert added.tolist() == expected
 
 
 def may_be_there(words: list[int], bloom: np.ndarray) -> list[int]:

@@ -50,6 +50,7 @@ from eddies.core.output import Output
 from eddies.core.partners import PartnerFilter, Partners
 from eddies.core.policies import make_policy
 from eddies.core.policies.base import RoutingPolicy
+from eddies.core.policies.shared import SharedPolicy
 from eddies.core.progress import Progress, report_progress
 from eddies.core.query import Query
 from eddies.core.regret import RegretLog, RegretRouter
@@ -143,7 +144,7 @@ class Eddy:
         self._budget = Budget(self.options.memory_bytes, self.stems, self.mode)
         self._waiting: deque[RoutedBatch | Unbuilt] = deque()
         self.output = Output(self.graph)
-        self._routers = [self._make_router(n, policy) for n in range(self.options.threads)]
+        self._routers = [self._make_router(p) for p in self._make_policies(policy)]
         self._crew = Crew(self._routers, self._waiting, self.output, self._budget)
         self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = bool(self.graph.asked)
@@ -153,22 +154,27 @@ class Eddy:
 
     # Set-up
 
-    def _make_router(self, number: int, policy: RoutingPolicy | None) -> Router:
+    def _make_policies(self, given: RoutingPolicy | None) -> list[RoutingPolicy]:
+        """One for each thread; they are views of one that all share."""
         options = self.options
-        if policy is not None and options.threads > 1:
-            raise OptionError("a policy object serves one thread; give its name in Options instead")
+        self._wiring.check_order(options.order)
+        rng = random.Random(f"{options.seed}/0")
+        policy = given or make_policy(options.policy, rng, options.order)
+        if self.access is not None or given is None:
+            policy = self.mode.informed(policy)
+        if options.threads == 1:
+            return [policy]
+        shared = SharedPolicy(policy)
+        return [shared.view() for _ in range(options.threads)]
+
+    def _make_router(self, policy: RoutingPolicy) -> Router:
+        options = self.options
         if self._regret is not None and (
             options.threads > 1 or options.state not in ("auto", "stems") or self.mode.spills
         ):
             raise OptionError(
                 "regret is measured with one thread, state='stems' and no bound on memory"
             )
-        self._wiring.check_order(options.order)
-        rng = random.Random(f"{options.seed}/{number}")
-        is_given = policy is not None
-        policy = policy or make_policy(options.policy, rng, options.order)
-        if self.access is not None or not is_given:
-            policy = self.mode.informed(policy)
         table, collect = RouteTable(self._wiring.expand), self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:

@@ -4,8 +4,9 @@ One 64-bit word of the filter per key, four bits in it; eight bits a key let 4 %
 The filter of a million keys takes a megabyte, where the index takes seventeen or more: it stays in the
 cache. It pays where fewer than about a third of the keys hit; above that it is only extra work.
 
-The four bits are one of 1,024 patterns, made beforehand. Instructions bound a test, not memory: one
-load is cheaper than four shifts (1.9 ns a key instead of 2.5).
+The four bits are one of 1,024 patterns, made beforehand: one load is cheaper than four shifts (1.9 ns a
+key instead of 2.5, with the filter in the second cache). Words of the filter are asked for ahead of
+their use: a megabyte beside a second cache of half of that takes 2.5 ns a key instead of 3.6.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from eddies.core.kernels.intrinsics import prefetch
 from eddies.core.kernels.jit import i32, inlined, kernel, ro, rw, u64
 from eddies.core.kernels.lines import home_shift
 
@@ -23,6 +25,7 @@ Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int32]
 
 _PATTERN_BITS = 10
+_AHEAD = 24  # keys between a request for a word of the filter and its use
 
 
 def _make_patterns() -> Words:
@@ -62,6 +65,12 @@ def add_words(words: Words, bloom: Words) -> None:
         bloom[h >> shift] |= pattern_of(h)
 
 
+@inlined
+def is_missing(h: np.uint64, bloom: Words, shift: np.uint64) -> bool:
+    """Whether a key with this hash was surely not entered."""
+    return (pattern_of(h) & ~bloom[h >> shift]) != np.uint64(0)
+
+
 @kernel(types.int64(ro(u64), ro(u64), rw(i32), rw(u64)))
 def may_contain(words: Words, bloom: Words, positions: Rows, passed: Words) -> int:
     """The words that may have been entered, with their positions; returns how many.
@@ -69,12 +78,16 @@ def may_contain(words: Words, bloom: Words, positions: Rows, passed: Words) -> i
     `positions` and `passed` need one entry more than there are words.
     """
     shift = home_shift(bloom.shape[0])
+    base = bloom.ctypes.data
+    n_asked = max(0, words.shape[0] - _AHEAD)
     n = 0
-    for j in range(words.shape[0]):
-        h = light_hash(words[j])
+    for j in range(n_asked):
+        prefetch(base + np.int64(light_hash(words[j + _AHEAD]) >> shift) * 8)
         positions[n] = j
-        missing = pattern_of(h) & ~bloom[h >> shift]
-        n += missing == np.uint64(0)
+        n += not is_missing(light_hash(words[j]), bloom, shift)
+    for j in range(n_asked, words.shape[0]):
+        positions[n] = j
+        n += not is_missing(light_hash(words[j]), bloom, shift)
     for i in range(n):
         passed[i] = words[positions[i]]
     return n

@@ -183,6 +183,21 @@ def links_of(table: Words, words: Words, links: Rows) -> int:
     return n
 
 
+@inlined
+def link_from(word: np.uint64, table: Words, line: np.uint64) -> np.int32:
+    """The link of `word`, looked for from `line` on as far as lines overflow; 0 if it is not there."""
+    last_line = np.uint64(table.shape[0] // WORDS_PER_LINE - 1)
+    base = table.ctypes.data
+    halves = table.view(np.uint32)
+    while True:
+        equal = equal_words8(base + np.int64(line) * 64, word) & _ENTRY_MASK
+        entry = count_trailing_zeros(equal | _NO_ENTRY)
+        value = np.int32(halves[line * np.uint64(16) + _FIRST_ROW + entry])
+        if equal != np.uint64(0) or value == 0:
+            return value
+        line = (line + np.uint64(1)) & last_line
+
+
 @kernel(types.int64(ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32), rw(i32)))
 def probe(
     words: Words,
@@ -231,18 +246,10 @@ def probe(
     for a in range(n_leftovers):
         j = leftovers[a]
         line = (np.uint64(homes[j]) + np.uint64(1)) & last_line
-        while True:
-            equal = equal_words8(base + np.int64(line) * 64, words[j]) & _ENTRY_MASK
-            entry = count_trailing_zeros(equal | _NO_ENTRY)
-            value = np.int32(halves[line * np.uint64(16) + _FIRST_ROW + entry])
-            if equal != np.uint64(0):
-                positions[found] = j
-                links[found] = value
-                found += value != 0
-                break
-            if value == 0:
-                break
-            line = (line + np.uint64(1)) & last_line
+        link = link_from(words[j], table, line)
+        positions[found] = j
+        links[found] = link
+        found += link != 0
     return found
 
 

@@ -17,7 +17,7 @@ a key is always in its own line or not here at all, and line and remainder are e
 A *spread* is (base, limit): a word's number in the domain is `word - base`, and limit is 2^D - 1. D is
 at most 32 and the bits of the number of lines. Words outside of the domain read the line behind the
 last one, which stays empty. A table therefore has a line more than it is said to.
-`homes` is scratch of at least twice `len(words) + AHEAD` entries. Kernels that leave keys over leave
+`homes` is scratch of at least twice `len(words) + AHEAD` entries. A kernel that leaves keys over leaves
 their positions in its first entries.
 """
 
@@ -34,7 +34,7 @@ from eddies.core.kernels.intrinsics import (
     zero_halves8,
 )
 from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u8, u64
-from eddies.core.kernels.lines import AHEAD
+from eddies.core.kernels.lines import AHEAD, WORDS_PER_LINE, hash_word, home_shift, link_from
 
 __all__ = [
     "REMAINDERS",
@@ -157,16 +157,20 @@ def insert_remainders(
     return n_duplicates, n_left
 
 
-@kernel(
-    types.UniTuple(i64, 2)(ro(u64), ro(types.uint32), ro(u64), rw(types.uint32), rw(i32), rw(i32))
-)
+@kernel(i64(ro(u64), ro(types.uint32), ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32)))
 def probe_remainders(
-    words: Words, table: Halves, spread: Words, homes: Halves, positions: Rows, links: Rows
-) -> tuple[int, int]:
-    """The newest row of every word found here: position in `words`, and link. Returns how many, and
-    how many words are left over, to be looked for elsewhere.
+    words: Words,
+    table: Halves,
+    spread: Words,
+    rest: Words,
+    homes: Halves,
+    positions: Rows,
+    links: Rows,
+) -> int:
+    """The newest row of every word found: position in `words`, and link. Returns how many.
 
-    `positions` and `links` need `len(words) + 1` entries. Positions ascend.
+    `rest` are the lines of the keys that were left over, by their number in the domain; empty if there
+    are none. `positions` and `links` need `len(words) + 1` entries. Matches in `rest` come last.
     """
     n = words.shape[0]
     n_lines = table.shape[0] // 16 - 1
@@ -189,7 +193,16 @@ def probe_remainders(
         found += hit & (value != 0)
         homes[n_left] = np.uint32(j)
         n_left += (not hit) & (value != 0)
-    return found, n_left
+    if n_left and rest.shape[0]:
+        shift = home_shift(rest.shape[0] // WORDS_PER_LINE)
+        for a in range(n_left):
+            position = np.int64(homes[a])
+            number = words[position] - spread[0]
+            link = link_from(number, rest, hash_word(number) >> shift)
+            positions[found] = position
+            links[found] = link
+            found += link != 0
+    return found
 
 
 @inlined

@@ -16,7 +16,7 @@ price of a projection, and grouping is tried again later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from eddies.core.evaluate import evaluate
 from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.modules.group_table import GroupTable, accumulator_of
+from eddies.core.modules.integer_chain import IntegerChain
 from eddies.core.modules.totals import LOW_BITS, Totals
 from eddies.core.query import Aggregate, Aggregation, UserFunction
 from eddies.core.state.columns import (
@@ -70,6 +71,7 @@ class Aggregator:
         self._can_use_table = True
         self._totals: Totals | None = None
         self._can_use_totals = not aggregation.groups
+        self._chains = None if aggregation.groups else _chains(aggregation.aggregates)
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
         self.n_rows = 0
@@ -80,6 +82,8 @@ class Aggregator:
         if n == 0:
             return
         self.n_rows += n
+        if self._chains is not None and self._add_chains(batch, self._chains):
+            return
         arguments = [
             None
             if aggregate.arg is None
@@ -115,6 +119,21 @@ class Aggregator:
         else:
             values = {c: _reduced(columns[c], function, n) for c, function in plan}
             self._take(pa.table(values), [], list(values))
+
+    def _add_chains(self, batch: RoutedBatch, chains: Sequence[IntegerChain | None]) -> bool:
+        """Add sums of integers to the running totals; False if they have to be evaluated."""
+        if not self._can_use_totals:
+            return False
+        sums = []
+        for chain in chains:
+            values = None if chain is None else chain.values(batch)
+            if values is None and chain is not None:
+                return False
+            sums.append(values)
+        if self._totals is None:
+            self._totals = Totals(self._aggregation.aggregates)
+        self._totals.add_integers(batch.n_rows, sums)
+        return True
 
     def _add_to_totals(self, n_rows: int, arguments: list[pa.Array | None]) -> bool:
         """Add a batch to the running totals; False if Arrow has to reduce it."""
@@ -418,3 +437,14 @@ def _overflow(aggregate: Aggregate) -> EvaluationError:
         f"{aggregate.function} {aggregate.name!r} overflows {aggregate.type}; "
         "cast its argument to a decimal"
     )
+
+
+def _chains(aggregates: Sequence[Aggregate]) -> list[IntegerChain | None] | None:
+    """Of each aggregate the chain that it sums up (None: it counts rows); None if one is no chain."""
+    found: list[IntegerChain | None] = []
+    for aggregate in aggregates:
+        chain = None if aggregate.arg is None else IntegerChain.of(aggregate.arg)
+        if aggregate.function != "count_star" and (aggregate.function != "sum" or chain is None):
+            return None
+        found.append(chain)
+    return found

@@ -64,8 +64,7 @@ class Ask(Probe):
         stored = [self._stem.store.column(name) for name in index.columns]
         if self._filters or len(index.columns) < len(self._parts) or not is_exact(stored):
             return super()._look_up(batch, index, scratch)
-        by_column = {part.column: part for part in self._parts}
-        words, valid = key_words(key_side(batch, [by_column[name] for name in index.columns]))
+        words, valid = key_words(key_side(batch, self._asked))
         self._hit |= index.has(words, scratch)
         if valid is not None:
             self._hit &= valid != 0

@@ -145,6 +145,7 @@ class Probe:
         self._filters = _covered_filters(graph, signature, target)
         self._bands = [] if self._parts else _usable_bands(graph, signature, target)
         self._index: HashIndex | None = None
+        self._asked: list[KeyPart] = []  # parts that the index has, in its order
         self._sorted: SortedIndex | None = None
         self._generation = stem.generation
 
@@ -154,12 +155,16 @@ class Probe:
             self._index = self._sorted = None
             self._generation = stem.generation
         if self._parts:
-            columns = tuple(sorted(part.column for part in self._parts))
-            self._index = self._index or stem.hash_index(columns, self._flag)
-            if not self._index.is_behind:
+            index = self._index
+            if index is None:
+                by_column = {part.column: part for part in self._parts}
+                index = stem.hash_index(tuple(sorted(by_column)), self._flag)
+                self._asked = [by_column[column] for column in index.columns]
+                self._index = index
+            if not index.is_behind:
                 return 0
             with stem.lock:
-                return self._index.catch_up(scratch)
+                return index.catch_up(scratch)
         if self._bands:
             self._sorted = self._sorted or stem.sorted_index(self._bands[0].column, self._flag)
             with stem.lock:
@@ -182,7 +187,7 @@ class Probe:
     def matches(self, batch: RoutedBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         if self._index is None:
             return np.full(batch.n_rows, np.inf), np.zeros(batch.n_rows, dtype=np.bool_)
-        words, _ = key_words(self._side(batch, self._index))
+        words, _ = key_words(key_side(batch, self._asked))
         return self._index.heavy_keys().matches(words)
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
@@ -196,7 +201,7 @@ class Probe:
         return batch.origin.limits[self._target]
 
     def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
-        words, valid = key_words(self._side(batch, index))
+        words, valid = key_words(key_side(batch, self._asked))
         chosen: Ids | None = None
         if valid is not None and not valid.all():
             chosen = np.flatnonzero(valid).astype(np.int32)
@@ -208,10 +213,6 @@ class Probe:
         if pending is None:
             return first, None
         return first, self._resumed(batch, pending, chosen, index, scratch)
-
-    def _side(self, batch: RoutedBatch, index: HashIndex) -> KeySide:
-        by_column = {part.column: part for part in self._parts}
-        return key_side(batch, [by_column[column] for column in index.columns])
 
     def _resumed(
         self,
@@ -239,12 +240,9 @@ class Probe:
         positions, rows = scratch.positions, scratch.rows
         if chosen is not None:
             positions[:found] = chosen[positions[:found]]
-        columns = [self._stem.store.column(name) for name in index.columns]
-        partial = len(index.columns) < len(self._parts)
-        if partial or not is_exact(columns):
-            check = (
-                self._parts if partial else [p for p in self._parts if p.column in index.columns]
-            )
+        partial = len(self._asked) < len(self._parts)
+        if partial or not is_exact([self._stem.store.column(name) for name in index.columns]):
+            check = self._parts if partial else self._asked
             stored = [self._stem.store.column(part.column) for part in check]
             if partial:
                 found = _drop_nulls(batch, check, stored, positions, rows, found)

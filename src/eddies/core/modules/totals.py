@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.kernels.sums import sum_parts
@@ -18,6 +19,8 @@ __all__ = ["LOW_BITS", "Totals"]
 
 LOW_BITS = 32  # of a sum are kept apart, so that neither part overflows
 _INT64 = pa.int64()
+
+Integers = npt.NDArray[np.int64]
 
 
 class Totals:
@@ -51,9 +54,18 @@ class Totals:
             values = argument.drop_null() if n_nulls else argument
             values = values if values.type == _INT64 else values.cast(_INT64)
             first, n = values.offset, len(values)
-            numbers = np.frombuffer(values.buffers()[1], np.int64, first + n)[first:]
-            high, low = sum_parts(numbers)
-            self._sums[i] += (high << LOW_BITS) + low
+            self._add_sum(i, np.frombuffer(values.buffers()[1], np.int64, first + n)[first:])
+
+    def add_integers(self, n_rows: int, arguments: Sequence[Integers | None]) -> None:
+        """`add` for arguments that are numbers already, none of them NULL."""
+        for i, argument in enumerate(arguments):
+            self._n_valid[i] += n_rows
+            if argument is not None:
+                self._add_sum(i, argument)
+
+    def _add_sum(self, i: int, values: Integers) -> None:
+        high, low = sum_parts(values)
+        self._sums[i] += (high << LOW_BITS) + low
 
     def columns(self) -> dict[str, pa.Array]:
         """The totals as partial columns of one group: a sum as two parts, NULL if there is no value."""

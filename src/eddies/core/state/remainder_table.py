@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.lines import probe
 from eddies.core.kernels.remainders import (
     REMAINDERS,
     enter_numbers,
@@ -35,6 +34,7 @@ FEWEST_KEYS = 60_000  # a table of fewer words is in the second cache however it
 _MOST_PER_LINE = 4.5  # keys; 3 % of them are then left over, and a tenth of the lines have a flag
 _REMAINDER_BITS = 32
 _WORD_BITS = 64
+_NOTHING: Words = np.empty(0, dtype=np.uint64)
 
 
 def _lines_for(n_keys: int) -> int:
@@ -105,22 +105,16 @@ class RemainderTable:
 
     def probe(self, words: Words, scratch: Scratch) -> int:
         """The newest link of every word that is there, left in the scratch; returns how many."""
-        positions, links, homes = scratch.positions, scratch.rows, scratch.homes
-        found, n_left = probe_remainders(words, self._halves, self._spread, homes, positions, links)
-        if n_left:
-            assert self._rest is not None, "a line that turned a key away has sent it on"
-            left = homes[:n_left].astype(np.int32)
-            more = probe(
-                words[left] - self._spread[0],
-                self._rest.words,
-                homes,
-                scratch.leftovers,
-                positions[found:],
-                links[found:],
-            )
-            positions[found : found + more] = left[positions[found : found + more]]
-            found += more
-        return found
+        rest = _NOTHING if self._rest is None else self._rest.words
+        return probe_remainders(
+            words,
+            self._halves,
+            self._spread,
+            rest,
+            scratch.homes,
+            scratch.positions,
+            scratch.rows,
+        )
 
     def grow(self, n_keys: int) -> None:
         """Have room for so many keys, in all."""
