@@ -1,7 +1,7 @@
 """The crew: several threads that route what waits, while nobody stores anything.
 
-Each thread has a router of its own, and with it a policy, a route table and scratch memory. They share
-SteMs, which do not change any more, and the queue of what waits. A thread takes a piece, routes it to
+Each thread has a router of its own, and with it a route table and scratch memory. They share SteMs,
+which do not change any more, one policy (`policies.shared`), and the queue of what waits. A thread takes a piece, routes it to
 its end, and takes the next. Kernels run outside of Python's lock, so two threads do twice the work
 where batches are large.
 

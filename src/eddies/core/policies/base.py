@@ -5,7 +5,7 @@ answers with a `Decision`: which of them, and for how many rows. After the modul
 told what came of it. It sees neither rows nor modules, so no policy can make an answer wrong; the
 worst it can do is waste work.
 
-Order of calls, for each eddy thread its own policy object:
+Order of calls (several threads share a policy, each through a view of its own, see `shared`):
 
     decision = policy.choose(fork)             # when the fork has no decision in force
     policy.observe(fork, choice, n_in, n_out, elapsed_ns)   # after every module run
