@@ -1,9 +1,9 @@
 """The crew: several threads that route what waits, while nobody stores anything.
 
 Each thread has a router of its own, and with it a route table and scratch memory. They share SteMs,
-which do not change any more, one policy (`policies.shared`), and the queue of what waits. A thread takes a piece, routes it to
-its end, and takes the next. Kernels run outside of Python's lock, so two threads do twice the work
-where batches are large.
+which do not change any more, one policy (`policies.shared`), and the queue of what waits. A thread
+takes a piece, routes it to its end, and takes the next. Kernels run outside of Python's lock, so two
+threads do twice the work where batches are large.
 
 Nobody waits for a reader, who may never come: a thread that sees many unread results leaves its work
 where it is, and is sent back to it when they were read.

@@ -45,6 +45,8 @@ __all__ = [
     "normal_type",
 ]
 
+_INT64 = pa.int64()
+
 Ids = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -170,6 +172,8 @@ class FixedColumn:
     def words(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Words:
         values = self._vector.values
         values = values[start:stop] if ids is None else _gathered(values, ids)
+        if self.type == _INT64:  # most keys are
+            return values
         if pa.types.is_floating(self.type):
             return _float_words(values, self.type)
         if values.dtype == np.uint64:
@@ -180,6 +184,8 @@ class FixedColumn:
         return values.astype(np.uint64)
 
     def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
+        if self._nulls.mask is None:
+            return None
         return self._nulls.take(ids, start, len(self) if stop is None else stop)
 
     def append(self, other: FixedColumn, room: int) -> None:
@@ -443,6 +449,9 @@ def _mask_of(array: pa.Array) -> Bytes | None:
 def column_of(array: pa.Array) -> Column:
     """The column of an Arrow array of a normal type, sharing its memory."""
     type_, n, offset = array.type, len(array), array.offset
+    if type_ == _INT64:  # most columns are
+        vector = Vector.of_buffer(array.buffers()[1], np.uint64, offset, n)
+        return FixedColumn(type_, vector, _mask_of(array))
     if pa.types.is_boolean(type_):
         values = np.empty(0, dtype=np.uint8)
         if n:  # an array without rows need not have buffers

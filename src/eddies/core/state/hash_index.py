@@ -300,9 +300,9 @@ class HashIndex:
             found = table.probe(worth_a_look[0], scratch)
             positions = scratch.positions
             positions[:found] = worth_a_look[1][positions[:found]]
-        n_growing = self.n_rows if self._store.is_growing else 0
-        if self._filter.saw(words.shape[0], found, table.n_bytes, n_growing):
-            self._wants_filter = True
+        if self._filter.saw(words.shape[0], found):
+            n_growing = self.n_rows if self._store.is_growing else 0
+            self._wants_filter |= self._filter.judge(table.n_bytes, n_growing)
         return found
 
     def has(self, words: Words, scratch: Scratch) -> npt.NDArray[np.bool_]:

@@ -54,6 +54,9 @@ def key_words(
 
     `start` and `stop` apply to sides whose ids are None.
     """
+    if len(side) == 1:
+        ((column, ids),) = side
+        return column.words(ids, start, stop), column.valid(ids, start, stop)
     columns = [column for column, _ in side]
     parts = [column.words(ids, start, stop) for column, ids in side]
     valid: Bytes | None = None
@@ -61,8 +64,6 @@ def key_words(
         mask = column.valid(ids, start, stop)
         if mask is not None:
             valid = mask if valid is None else valid & mask
-    if len(parts) == 1:
-        return parts[0], valid
     if _packed(columns):
         words = np.zeros(parts[0].shape[0], dtype=np.uint64)
         for column, part in zip(columns, parts, strict=True):

@@ -34,7 +34,9 @@ _KEYS_PER_WORD = 8  # eight bits a key
 
 
 class MissFilter:
-    """Follows the hit rate of one index. `passing` before a probe, `saw` after it."""
+    """Follows the hit rate of one index. `passing` before a probe, `saw` after it; `judge` when that
+    says so.
+    """
 
     __slots__ = ("_bloom", "_is_asked", "_n_entered", "_n_hits", "_n_seen")
 
@@ -57,14 +59,18 @@ class MissFilter:
         n = may_contain(words, bloom, scratch.passed_positions, scratch.passed_words)
         return scratch.passed_words[:n], scratch.passed_positions[:n]
 
-    def saw(self, n_words: int, n_hits: int, table_bytes: int, n_growing: int = 0) -> bool:
-        """`n_hits` of `n_words` keys were found in a table. Whether a filter should now be made.
-
-        `n_growing` is the number of rows in the table if it is known that more will come, else 0.
-        """
+    def saw(self, n_words: int, n_hits: int) -> bool:
+        """`n_hits` of `n_words` keys were found. Whether there were enough of them to `judge`."""
         self._is_asked = True
         self._n_seen += n_words
         self._n_hits += n_hits
+        return self._n_seen >= _JUDGE_ROWS
+
+    def judge(self, table_bytes: int, n_growing: int) -> bool:
+        """Drop a filter that does not pay. Whether one should now be made.
+
+        `n_growing` is the number of rows in the table if it is known that more will come, else 0.
+        """
         n_seen = self._n_seen  # read once: another thread may begin anew at any time
         if n_seen < max(_JUDGE_ROWS, 2 * n_growing):
             return False
