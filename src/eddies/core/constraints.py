@@ -99,7 +99,7 @@ def may_skip_build(graph: Graph, relation: int, ended: Sequence[bool]) -> bool:
 
     That is so when every other relation has ended and the relation plays one role only.
     """
-    if graph.is_asked(relation):
+    n_open = ended.count(False)
+    if n_open > 1 or (n_open and ended[relation]):
         return False
-    others = (done for number, done in enumerate(ended) if number != relation)
-    return len(graph.relations[relation].roles) == 1 and all(others)
+    return len(graph.relations[relation].roles) == 1 and not graph.is_asked(relation)

@@ -57,19 +57,20 @@ class Diversion:
 
     def is_worth_a_look(self, route: Route, choice: int) -> bool:
         """Whether rows that go this way may bring many."""
-        is_many = route.n_out[choice] > FAN_OUT * route.n_in[choice]
+        way = route.ways[choice]
+        is_many = way.n_out > FAN_OUT * way.n_in
         return is_many or (bool(self._on) and (route, choice) in self._on)
 
     def apart(
         self, batch: RoutedBatch, route: Route, choice: int
     ) -> Iterator[tuple[int, RoutedBatch]]:
         """`batch` in parts, each with the step that it should go to; the last stays with `choice`."""
-        step = route.steps[choice]
+        step = route.ways[choice].step
         others = [n for n in _probes(route) if n != choice]
         if not others or not isinstance(step, Foretells):
             yield choice, batch
             return
-        self._prepare(route.steps[choice])
+        self._prepare(route.ways[choice].step)
         if not step.has_heavy_keys:
             yield choice, batch
             return
@@ -83,9 +84,9 @@ class Diversion:
         best = expected[heavy] / _GAIN
         ways = np.full(heavy.shape[0], choice)
         for number in others:
-            other = route.steps[number]
+            other = route.ways[number].step
             assert isinstance(other, Foretells)
-            self._prepare(route.steps[number])
+            self._prepare(route.ways[number].step)
             found, _ = other.matches(picked)
             ways[found < best] = number
             best = np.minimum(best, found)
@@ -108,5 +109,5 @@ def _probes(route: Route) -> list[int]:
         for number, candidate in enumerate(route.fork.candidates)
         if candidate.kind == "probe"
         and not candidate.cross
-        and isinstance(route.steps[number], Foretells)
+        and isinstance(route.ways[number].step, Foretells)
     ]

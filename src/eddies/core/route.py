@@ -4,8 +4,8 @@ The overhead study indexes an array by the signature bitmap (section 3.3); an ar
 signatures is exponential in the number of sources, so entries are made when a batch first needs them
 and each points at its successors. A batch carries its `Route`, so routing it costs no look-up at all.
 
-A route also counts what went through it: these counters never decay and are what progress, traces and
-tests read. Policies keep their own.
+A route also counts what went each of its ways: these counters never decay and are what progress,
+traces and tests read. Policies keep their own.
 """
 
 from __future__ import annotations
@@ -19,43 +19,37 @@ from eddies.core.policies.base import Fork
 if TYPE_CHECKING:
     from eddies.core.module import Step
 
-__all__ = ["Expander", "Route", "RouteTable"]
+__all__ = ["Expander", "Route", "RouteTable", "Way"]
 
 Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
 """Works out the legal steps of a new route; `None` and no steps for a result."""
 
 
-class Route:
-    """One signature: legal steps, the decision in force, and counters for each step."""
+class Way:
+    """One legal step of a route: where it is among them, and what went there."""
 
-    __slots__ = (
-        "choice",
-        "epoch",
-        "fork",
-        "is_expanded",
-        "is_probe",
-        "n_in",
-        "n_left",
-        "n_out",
-        "n_runs",
-        "ns",
-        "signature",
-        "steps",
-    )
+    __slots__ = ("is_probe", "n_in", "n_out", "n_runs", "ns", "number", "step")
+
+    def __init__(self, number: int, step: Step, is_probe: bool) -> None:
+        self.number = number
+        self.step = step
+        self.is_probe = is_probe
+        self.n_in = self.n_out = self.n_runs = self.ns = 0
+
+
+class Route:
+    """One signature: the legal ways on, and the decision in force."""
+
+    __slots__ = ("choice", "epoch", "fork", "is_expanded", "n_left", "signature", "ways")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.is_expanded = False
         self.fork: Fork | None = None
-        self.steps: list[Step] = []
-        self.is_probe: list[bool] = []
+        self.ways: list[Way] = []
         self.choice = 0
         self.n_left = 0  # rows the decision in force is still good for
         self.epoch = -1  # period in which it was made
-        self.n_in: list[int] = []
-        self.n_out: list[int] = []
-        self.n_runs: list[int] = []
-        self.ns: list[int] = []
 
 
 class RouteTable:
@@ -85,12 +79,10 @@ class RouteTable:
 
     def expand(self, route: Route) -> None:
         """Work out the legal steps of `route`."""
-        route.fork, route.steps = self._expander(route, self)
-        n_steps = len(route.steps)
-        candidates = () if route.fork is None else route.fork.candidates
-        route.is_probe = [candidate.kind == "probe" for candidate in candidates]
-        route.n_in, route.n_out = [0] * n_steps, [0] * n_steps
-        route.n_runs, route.ns = [0] * n_steps, [0] * n_steps
+        route.fork, steps = self._expander(route, self)
+        if route.fork is not None:
+            candidates = route.fork.candidates
+            route.ways = [Way(n, s, candidates[n].kind == "probe") for n, s in enumerate(steps)]
         route.is_expanded = True
 
     def forget(self) -> None:
