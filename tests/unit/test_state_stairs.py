@@ -297,7 +297,7 @@ def test_what_is_done_again_is_what_asks_more_often_than_it_has_rows():
         route = table.route(Signature(sources))
         candidate = Candidate(target.bit_length() - 1, "stem", "probe")
         route.fork = Fork(0, route.signature, (candidate,), (Signature(sources | target),))
-        route.ways = [Way(0, None, is_probe=True)]
+        route.ways = [Way(route.fork, 0, None)]
         route.ways[0].n_in, route.ways[0].n_out = n_in, n_out
         routes.append(route)
     assert repeats.n_tuples(routes, [100, 450, 0]) == 0

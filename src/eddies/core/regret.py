@@ -152,7 +152,13 @@ class RegretRouter(Router):
                 results += list(more) if more is not None else []
             n_out = sum(result.n_rows for result in results)
             if way.number == choice:
-                self._count(route, way, n_rows, n_out, self._now() - started)
+                elapsed = self._now() - started
+                way.n_runs += 1
+                way.n_in += n_rows
+                way.n_out += n_out
+                way.ns += elapsed
+                self.ns_working += elapsed
+                self.policy.observe(way.fork, choice, n_rows, n_out, elapsed)
             n_before = costs.n_rows.setdefault(after, n_out)
             assert n_before == n_out, "any order, same bag: two ways disagree about what arrives"
             arrived.setdefault(after, results)

@@ -26,14 +26,15 @@ Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
 
 
 class Way:
-    """One legal step of a route: where it is among them, and what went there."""
+    """One legal step of a route, candidate `number` of its fork, and what went there."""
 
-    __slots__ = ("is_probe", "n_in", "n_out", "n_runs", "ns", "number", "step")
+    __slots__ = ("fork", "is_probe", "n_in", "n_out", "n_runs", "ns", "number", "step")
 
-    def __init__(self, number: int, step: Step, is_probe: bool) -> None:
+    def __init__(self, fork: Fork, number: int, step: Step) -> None:
+        self.fork = fork
         self.number = number
         self.step = step
-        self.is_probe = is_probe
+        self.is_probe = fork.candidates[number].kind == "probe"
         self.n_in = self.n_out = self.n_runs = self.ns = 0
 
 
@@ -79,10 +80,10 @@ class RouteTable:
 
     def expand(self, route: Route) -> None:
         """Work out the legal steps of `route`."""
-        route.fork, steps = self._expander(route, self)
-        if route.fork is not None:
-            candidates = route.fork.candidates
-            route.ways = [Way(n, s, candidates[n].kind == "probe") for n, s in enumerate(steps)]
+        fork, steps = self._expander(route, self)
+        if fork is not None:
+            route.fork = fork
+            route.ways = [Way(fork, number, step) for number, step in enumerate(steps)]
         route.is_expanded = True
 
     def forget(self) -> None:

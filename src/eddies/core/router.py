@@ -249,11 +249,20 @@ class Router:
             error.add_note(f"while {n_in} rows went to module {step.name}")
             raise
         n_out = 0 if out is None else out.n_rows
-        self._count(route, way, n_in, n_out, elapsed, is_told)
+        way.n_runs += 1
+        way.n_in += n_in
+        way.n_out += n_out
+        way.ns += elapsed
+        self.table.n_handled += n_in + n_out
+        self.ns_working += elapsed
+        if is_told:
+            self.policy.observe(way.fork, way.number, n_in, n_out, elapsed)
+        if self._events is not None:
+            self._emit(way, n_in, n_out, elapsed)
         if n_out > _EXPLODES * n_in and route.n_left < _UNTIL_REOPTIMIZED // 2:
             route.n_left = 0
         if more is not None:
-            self._stack.append(self._paused(more, route, way, is_told))
+            self._stack.append(self._paused(more, way, is_told))
         return out
 
     def _prepare(self, step: Step) -> None:
@@ -270,27 +279,8 @@ class Router:
         if self._events is not None:
             self._events.emit(Indexed(self._now() - elapsed, step.name, n_indexed, elapsed))
 
-    def _count(
-        self, route: Route, way: Way, n_in: int, n_out: int, elapsed: int, is_told: bool = True
-    ) -> None:
-        """Note a run, or with no rows in, what a run returned later."""
-        if n_in:
-            way.n_runs += 1
-            way.n_in += n_in
-        way.n_out += n_out
-        way.ns += elapsed
-        self.table.n_handled += n_in + n_out
-        self.ns_working += elapsed
-        fork = route.fork
-        assert fork is not None
-        if is_told:
-            self.policy.observe(fork, way.number, n_in, n_out, elapsed)
-        if self._events is not None:
-            name = fork.candidates[way.number].name
-            self._events.emit(Routed(self._now(), route.signature, name, n_in, n_out, elapsed))
-
     def _paused(
-        self, more: Iterator[RoutedBatch], route: Route, way: Way, is_told: bool
+        self, more: Iterator[RoutedBatch], way: Way, is_told: bool
     ) -> Iterator[RoutedBatch]:
         """The rest of a step that did not return everything at once."""
         while True:
@@ -298,7 +288,19 @@ class Router:
             batch = next(more, None)
             elapsed = self._now() - started
             n_out = 0 if batch is None else batch.n_rows
-            self._count(route, way, 0, n_out, elapsed, is_told)
+            way.n_out += n_out
+            way.ns += elapsed
+            self.table.n_handled += n_out
+            self.ns_working += elapsed
+            if is_told:
+                self.policy.observe(way.fork, way.number, 0, n_out, elapsed)
+            if self._events is not None:
+                self._emit(way, 0, n_out, elapsed)
             if batch is None:
                 return
             yield batch
+
+    def _emit(self, way: Way, n_in: int, n_out: int, elapsed: int) -> None:
+        assert self._events is not None
+        signature, name = way.fork.signature, way.fork.candidates[way.number].name
+        self._events.emit(Routed(self._now(), signature, name, n_in, n_out, elapsed))

@@ -30,7 +30,7 @@ before the next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
@@ -128,7 +128,7 @@ class AutoMode(StateMode):
             self._made.skips_build(ended)
         return self._stems_mode.skips_build(ended)
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
         if self._now is self._stems_mode:
             self._n_batches += 1
             if not self._stems[relation].store.n_rows:

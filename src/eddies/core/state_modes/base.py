@@ -15,7 +15,7 @@ The query has ended when all relations have ended, nothing is in flight and `n_p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,8 +96,10 @@ class StateMode(Protocol):
         """For each relation whether its rows need not be stored any more."""
         ...
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
-        """Store `block` (at least one row) and give the base batches that must be routed."""
+    def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
+        """Store `block` (at least one row) and give the base batches that must be routed. Go through
+        all of them before anything else happens: a mode may store while it gives.
+        """
         ...
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from eddies.core.batch import Ids, RoutedBatch
@@ -27,6 +27,7 @@ class StemsMode(StateMode):
 
     stores_on_the_way = False
     n_pending = 0
+    needs_safe_point = False
     forgets = True
     shares = True
 
@@ -50,10 +51,12 @@ class StemsMode(StateMode):
         numbers = range(len(self._graph.relations))
         return [may_skip_build(self._graph, number, ended) for number in numbers]
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
         before = self._base.lengths()
         self._stems[relation].build(block)
-        after = self._base.lengths()
+        after = before.copy()
+        after[relation] = self._base.stores[relation].n_rows
+        batches = []
         for source_id in self._graph.relations[relation].roles:
             limits = self._limits(source_id, before, after)
             if self._asked >> source_id & 1 or not self._can_match(limits, source_id):
@@ -61,7 +64,8 @@ class StemsMode(StateMode):
             rows = self._base.wanted(source_id, block)
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
             if batch.n_rows:
-                yield batch
+                batches.append(batch)
+        return batches
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         lengths = self._base.lengths()
