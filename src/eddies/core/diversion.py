@@ -50,8 +50,7 @@ class Foretells(Protocol):
 class Diversion:
     """Looks after the decisions of one router."""
 
-    def __init__(self, prepare: Callable[[Step], object]) -> None:
-        self._prepare = prepare
+    def __init__(self) -> None:
         self._on: set[tuple[Route, int]] = set()  # once heavy keys were met, they are looked for
         self.n_diverted = 0  # rows
 
@@ -62,15 +61,17 @@ class Diversion:
         return is_many or (bool(self._on) and (route, choice) in self._on)
 
     def apart(
-        self, batch: RoutedBatch, route: Route, choice: int
+        self, batch: RoutedBatch, route: Route, choice: int, prepare: Callable[[Step], object]
     ) -> Iterator[tuple[int, RoutedBatch]]:
-        """`batch` in parts, each with the step that it should go to; the last stays with `choice`."""
+        """`batch` in parts, each with the step that it should go to; the last stays with `choice`.
+        `prepare` brings the state behind a step up to date.
+        """
         step = route.ways[choice].step
         others = [n for n in _probes(route) if n != choice]
         if not others or not isinstance(step, Foretells):
             yield choice, batch
             return
-        self._prepare(route.ways[choice].step)
+        prepare(route.ways[choice].step)
         if not step.has_heavy_keys:
             yield choice, batch
             return
@@ -86,7 +87,7 @@ class Diversion:
         for number in others:
             other = route.ways[number].step
             assert isinstance(other, Foretells)
-            self._prepare(route.ways[number].step)
+            prepare(route.ways[number].step)
             found, _ = other.matches(picked)
             ways[found < best] = number
             best = np.minimum(best, found)

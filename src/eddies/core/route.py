@@ -95,7 +95,18 @@ class RouteTable:
         self._routes.clear()
         self._entries.clear()
 
+    def close(self) -> None:
+        """No route is taken any more; the counters stay. Who expands routes knows the state, which may
+        know this table: cutting the circle lets memory go with its last user, not when somebody looks
+        for circles.
+        """
+        self._expander = _closed
+
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""
         current = [route for route in list(self._routes.values()) if route.is_expanded]
         return [*self._retired, *current]
+
+
+def _closed(route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
+    raise AssertionError("termination: nothing is routed after the end")

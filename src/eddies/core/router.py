@@ -69,7 +69,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
-        self._diversion = Diversion(self._prepare)
+        self._diversion = Diversion()
         self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
@@ -103,6 +103,7 @@ class Router:
     def release(self) -> None:
         """Give memory back; nothing is routed any more."""
         self.scratch.release()
+        self.table.close()
 
     def _is_calm(self) -> bool:
         """Whether so much was done since the last decisions that new ones cost little beside it."""
@@ -181,7 +182,7 @@ class Router:
 
     def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
         """What comes of a batch some of whose rows may be better off elsewhere."""
-        for number, part in self._diversion.apart(batch, route, choice):
+        for number, part in self._diversion.apart(batch, route, choice, self._prepare):
             out = self._run(part, route, route.ways[number], number == choice)
             if out is not None:
                 yield out
