@@ -27,7 +27,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.module import Step
 from eddies.core.route import Route
 
-__all__ = ["Diversion", "Foretells"]
+__all__ = ["FAN_OUT", "Diversion", "Foretells"]
 
 FAN_OUT = 16  # rows for one, on average, from which on a step is looked at
 _GAIN = 4.0  # a row leaves if it finds so many times less elsewhere
@@ -51,14 +51,7 @@ class Diversion:
     """Looks after the decisions of one router."""
 
     def __init__(self) -> None:
-        self._on: set[tuple[Route, int]] = set()  # once heavy keys were met, they are looked for
         self.n_diverted = 0  # rows
-
-    def is_worth_a_look(self, route: Route, choice: int) -> bool:
-        """Whether rows that go this way may bring many."""
-        way = route.ways[choice]
-        is_many = way.n_out > FAN_OUT * way.n_in
-        return is_many or (bool(self._on) and (route, choice) in self._on)
 
     def apart(
         self, batch: RoutedBatch, route: Route, choice: int, prepare: Callable[[Step], object]
@@ -75,7 +68,7 @@ class Diversion:
         if not step.has_heavy_keys:
             yield choice, batch
             return
-        self._on.add((route, choice))
+        route.ways[choice].has_heavy_keys = True
         expected, is_heavy = step.matches(batch)
         heavy = np.flatnonzero(is_heavy & (expected >= FAN_OUT * _GAIN))
         if not heavy.shape[0]:

@@ -404,7 +404,20 @@ class Eddy:
         if self._error is not None:
             raise self._error
         try:
-            return self._poll()
+            output = self.output
+            ready = output.ready
+            while not ready:
+                if self._go_on():
+                    continue
+                if not self._is_finished and all(self._ended) and not self.mode.n_pending:
+                    self._finish()
+                    continue
+                output.flush()
+                break
+            rows = output.pop()
+            if self._is_crewed:
+                self._crew.results_were_read()
+            return rows
         except BaseException as error:
             self._fail(error)
             raise
@@ -447,22 +460,6 @@ class Eddy:
         self._error = error
         self._crew.stop()
         self.mode.abandon()
-
-    def _poll(self) -> pa.RecordBatch | None:
-        output = self.output
-        ready = output.ready
-        while not ready:
-            if self._go_on():
-                continue
-            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
-                self._finish()
-                continue
-            output.flush()
-            break
-        rows = output.pop()
-        if self._is_crewed:
-            self._crew.results_were_read()
-        return rows
 
     @property
     def is_done(self) -> bool:
@@ -512,9 +509,7 @@ class Eddy:
 
     def _open(self, source: str) -> int:
         """The number of a relation of which more may come."""
-        relation = self._relation_ids.get(source)
-        if relation is None:
-            relation = self._relation(source)
+        relation = self._relation(source)
         if self._error is not None:
             raise self._error
         if self._ended[relation]:
@@ -583,8 +578,12 @@ class Eddy:
                     return True
             if limited:
                 self._budget.check_growth(router)
-            mode.at_safe_point()
+            is_still = mode.is_still
+            if not is_still:
+                mode.at_safe_point()
             if not waiting:
+                if is_still:
+                    return False
                 mode.at_rest()
                 resumed = mode.resume()
                 if resumed is None:
@@ -593,7 +592,8 @@ class Eddy:
                 continue
             first = waiting[0]
             if isinstance(first, Unbuilt):  # then all that is stored has been routed
-                mode.at_rest()
+                if not is_still:
+                    mode.at_rest()
                 if not self._is_prepared:
                     self._is_prepared = True
                     mode.before_last(first.relation)

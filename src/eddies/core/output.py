@@ -44,7 +44,9 @@ class Output:
         self._query = query = graph.query
         self._functions = graph.functions
         self.schema = result_schema(query)
-        self.ready: deque[pa.RecordBatch] = deque()  # of `pop`; others only look whether it is empty
+        self.ready: deque[pa.RecordBatch] = (
+            deque()
+        )  # of `pop`; others only look whether it is empty
         parts = [_Pieces(part_schema(part), part.output) for part in query.parts]
         self._parts = parts or [_Pieces(self.schema, query.output)]
         self._lock = threading.Lock()

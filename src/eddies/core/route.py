@@ -28,7 +28,17 @@ Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
 class Way:
     """One legal step of a route, candidate `number` of its fork, and what went there."""
 
-    __slots__ = ("fork", "is_probe", "n_in", "n_out", "n_runs", "ns", "number", "step")
+    __slots__ = (
+        "fork",
+        "has_heavy_keys",
+        "is_probe",
+        "n_in",
+        "n_out",
+        "n_runs",
+        "ns",
+        "number",
+        "step",
+    )
 
     def __init__(self, fork: Fork, number: int, step: Step) -> None:
         self.fork = fork
@@ -36,6 +46,7 @@ class Way:
         self.step = step
         self.is_probe = fork.candidates[number].kind == "probe"
         self.n_in = self.n_out = self.n_runs = self.ns = 0
+        self.has_heavy_keys = False  # once they were met, they are looked for (`diversion`)
 
 
 class Route:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
-from eddies.core.diversion import Diversion
+from eddies.core.diversion import FAN_OUT, Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
 from eddies.core.policies.base import RoutingPolicy
@@ -162,11 +162,11 @@ class Router:
                     n_rows = route.n_left
                     batch = self._first_of(batch, n_rows)
             route.n_left -= n_rows
-            choice = route.choice
-            if policy.diverts and self._diversion.is_worth_a_look(route, choice):
-                self._stack.append(self._apart(batch, route, choice))
+            way = ways[route.choice]
+            if policy.diverts and (way.n_out > FAN_OUT * way.n_in or way.has_heavy_keys):
+                self._stack.append(self._apart(batch, route, way.number))
                 break
-            batch = self._run(batch, route, ways[choice])
+            batch = self._run(batch, route, way)
         return True
 
     def _next_paused(self) -> RoutedBatch | None:
@@ -242,8 +242,8 @@ class Router:
             started = now()
             n_indexed = step.prepare(scratch)
             if n_indexed:
-                self._note_indexed(step, n_indexed, now() - started)
-                started = now()
+                began, started = started, now()
+                self._note_indexed(step, n_indexed, started - began)
             out, more = step.run(batch, scratch)
             elapsed = now() - started
         except Exception as error:

@@ -74,7 +74,8 @@ class RankPolicy:
         known = self._at.get(fork.fork_id)
         if known is None or known[0] is not fork:
             keys = [(fork.signature, candidate.module) for candidate in fork.candidates]
-            found = [self._tallies.setdefault(key, _Ranked()) for key in keys]
+            found = [self._tallies.get(key) or _Ranked() for key in keys]
+            self._tallies.update(zip(keys, found, strict=True))
             known = self._at[fork.fork_id] = (fork, found)
         return known[1]
 
