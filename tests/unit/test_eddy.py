@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from eddies.core.events import Built, Finished, Routed, SourceEnded
 from eddies.core.exactly_once import NoRule
 from eddies.core.expr import Call, Literal
 from eddies.core.lineage import Signature
-from eddies.core.options import Options
+from eddies.core.options import Options, StateMode
 from eddies.core.policies import POLICIES
 from eddies.core.query import Equality, Filter, Output, Query, Selection, UserFunction
 from eddies.errors import (
@@ -340,6 +342,29 @@ def test_closing_after_the_end_leaves_it_done() -> None:
     assert drained(eddy).num_rows == 5
     eddy.close()
     assert eddy.is_done
+
+
+@pytest.mark.parametrize("state", ["auto", "stems"])
+@pytest.mark.parametrize("policy", ["auto", "rank"])
+def test_state_goes_with_its_last_user_not_with_the_next_garbage_collection(
+    policy: str, state: StateMode
+) -> None:
+    tables = TABLES | {"c": pa.table({"z": [2, 3]})}
+    query = make_query(tables, ["a.x = b.y", "b.y = c.z"])
+    gc.collect()
+    gc.disable()
+    try:
+        eddy = Eddy(query, Options(policy=policy, state=state))
+        for name, table in tables.items():
+            eddy.push(name, batches(table)[0])
+            eddy.end(name)
+        assert drained(eddy).num_rows == 5
+        held = [weakref.ref(thing) for thing in (eddy, eddy.mode, *eddy.stems)]
+        held += [weakref.ref(router) for router in eddy._routers]
+        del eddy
+        assert [ref() for ref in held if ref() is not None] == []
+    finally:
+        gc.enable()
 
 
 def test_memory_budget_names_what_is_held_and_stays_exceeded() -> None:

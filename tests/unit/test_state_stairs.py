@@ -13,7 +13,7 @@ from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, Fork
-from eddies.core.route import RouteTable
+from eddies.core.route import RouteTable, Way
 from eddies.core.stairs.expansion import Expansion
 from eddies.core.stairs.migration import Migration
 from eddies.core.stairs.outlook import Outlook
@@ -297,7 +297,8 @@ def test_what_is_done_again_is_what_asks_more_often_than_it_has_rows():
         route = table.route(Signature(sources))
         candidate = Candidate(target.bit_length() - 1, "stem", "probe")
         route.fork = Fork(0, route.signature, (candidate,), (Signature(sources | target),))
-        route.n_in, route.n_out = [n_in], [n_out]
+        route.ways = [Way(route.fork, 0, None)]
+        route.ways[0].n_in, route.ways[0].n_out = n_in, n_out
         routes.append(route)
     assert repeats.n_tuples(routes, [100, 450, 0]) == 0
     # S asked 450 times and found 45: for 400 of its 450 questions it is the first time.

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinTree
@@ -61,10 +62,16 @@ def legal_moves(graph: Graph, signature: Signature) -> tuple[Move, ...]:
     spanned = signature.sources
     missing = bits(graph.parts[graph.part_of(spanned)].sources & ~spanned)
     connected = [target for target in missing if is_connected(graph, spanned, target)]
-    moves = [Move(target=target) for target in connected]
+    moves = [_probe(target) for target in connected]
     if not connected:
-        moves = [Move(target=target, cross=True) for target in missing]
+        moves = [_probe(target, cross=True) for target in missing]
     return (*moves, *_legal_predicates(graph, signature))
+
+
+@cache
+def _probe(target: int, cross: bool = False) -> Move:
+    """Made once: a query has the same few moves at every signature."""
+    return Move(target=target, cross=cross)
 
 
 def legal_joins(graph: Graph, tree: JoinTree, signature: Signature) -> tuple[Move, ...]:
@@ -99,7 +106,7 @@ def may_skip_build(graph: Graph, relation: int, ended: Sequence[bool]) -> bool:
 
     That is so when every other relation has ended and the relation plays one role only.
     """
-    if graph.is_asked(relation):
+    n_open = ended.count(False)
+    if n_open > 1 or (n_open and ended[relation]):
         return False
-    others = (done for number, done in enumerate(ended) if number != relation)
-    return len(graph.relations[relation].roles) == 1 and all(others)
+    return len(graph.relations[relation].roles) == 1 and not graph.is_asked(relation)

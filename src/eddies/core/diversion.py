@@ -27,7 +27,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.module import Step
 from eddies.core.route import Route
 
-__all__ = ["Diversion", "Foretells"]
+__all__ = ["FAN_OUT", "Diversion", "Foretells"]
 
 FAN_OUT = 16  # rows for one, on average, from which on a step is looked at
 _GAIN = 4.0  # a row leaves if it finds so many times less elsewhere
@@ -50,30 +50,25 @@ class Foretells(Protocol):
 class Diversion:
     """Looks after the decisions of one router."""
 
-    def __init__(self, prepare: Callable[[Step], object]) -> None:
-        self._prepare = prepare
-        self._on: set[tuple[Route, int]] = set()  # once heavy keys were met, they are looked for
+    def __init__(self) -> None:
         self.n_diverted = 0  # rows
 
-    def is_worth_a_look(self, route: Route, choice: int) -> bool:
-        """Whether rows that go this way may bring many."""
-        is_many = route.n_out[choice] > FAN_OUT * route.n_in[choice]
-        return is_many or (bool(self._on) and (route, choice) in self._on)
-
     def apart(
-        self, batch: RoutedBatch, route: Route, choice: int
+        self, batch: RoutedBatch, route: Route, choice: int, prepare: Callable[[Step], object]
     ) -> Iterator[tuple[int, RoutedBatch]]:
-        """`batch` in parts, each with the step that it should go to; the last stays with `choice`."""
-        step = route.steps[choice]
+        """`batch` in parts, each with the step that it should go to; the last stays with `choice`.
+        `prepare` brings the state behind a step up to date.
+        """
+        step = route.ways[choice].step
         others = [n for n in _probes(route) if n != choice]
         if not others or not isinstance(step, Foretells):
             yield choice, batch
             return
-        self._prepare(route.steps[choice])
+        prepare(route.ways[choice].step)
         if not step.has_heavy_keys:
             yield choice, batch
             return
-        self._on.add((route, choice))
+        route.ways[choice].has_heavy_keys = True
         expected, is_heavy = step.matches(batch)
         heavy = np.flatnonzero(is_heavy & (expected >= FAN_OUT * _GAIN))
         if not heavy.shape[0]:
@@ -83,9 +78,9 @@ class Diversion:
         best = expected[heavy] / _GAIN
         ways = np.full(heavy.shape[0], choice)
         for number in others:
-            other = route.steps[number]
+            other = route.ways[number].step
             assert isinstance(other, Foretells)
-            self._prepare(route.steps[number])
+            prepare(route.ways[number].step)
             found, _ = other.matches(picked)
             ways[found < best] = number
             best = np.minimum(best, found)
@@ -108,5 +103,5 @@ def _probes(route: Route) -> list[int]:
         for number, candidate in enumerate(route.fork.candidates)
         if candidate.kind == "probe"
         and not candidate.cross
-        and isinstance(route.steps[number], Foretells)
+        and isinstance(route.ways[number].step, Foretells)
     ]

@@ -140,8 +140,12 @@ class Eddy:
         self._piece_rows = self._batch_rows
         if self.options.reoptimize_every is not None:
             self._piece_rows = min(self._piece_rows, self.options.reoptimize_every)
+        self._uncut_rows = min(self._piece_rows, WORTH_A_BATCH)  # batches up to this are never cut
+        self._is_never = query.never
+        self._is_crewed = self.options.threads > 1
         self._wiring = Wiring(self.graph, self.mode)
         self._budget = Budget(self.options.memory_bytes, self.stems, self.mode)
+        self._is_limited = self._budget.is_limited
         self._waiting: deque[RoutedBatch | Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(p) for p in self._make_policies(policy)]
@@ -190,21 +194,20 @@ class Eddy:
         The batch's buffers are kept, not copied: whoever made it must not write into them again.
         A batch that cannot be taken in fails the whole eddy: see `poll`.
         """
-        relation = self._relation(source)
-        self._check_open(relation)
+        relation = self._open(source)
         if n_dropped:
             self._n_arrived[relation] += n_dropped
             self.stems[relation].store.skip(n_dropped)
-        if self.graph.query.never:
-            self._n_arrived[relation] += batch.num_rows
-            return
         n_rows = batch.num_rows
+        if self._is_never:
+            self._n_arrived[relation] += n_rows
+            return
         try:
-            start = 0
-            if 0 < n_rows <= min(self._piece_rows, WORTH_A_BATCH):  # never cut
+            if 0 < n_rows <= self._uncut_rows:
                 self._take_in(relation, batch)
                 self._n_arrived[relation] += n_rows
                 return
+            start = 0
             while start < n_rows:
                 piece_rows = self._piece_rows
                 if self._n_arrived[relation] < _FIRST_ROWS:
@@ -222,8 +225,7 @@ class Eddy:
 
     def end(self, source: str) -> None:
         """A relation has delivered its last row."""
-        relation = self._relation(source)
-        self._check_open(relation)
+        relation = self._open(source)
         self._ended[relation] = True
         self.stems[relation].store.is_complete = True
         if (
@@ -232,9 +234,11 @@ class Eddy:
             and not self.graph.only_refuses(relation)
         ):
             self.is_hopeless = len(self.graph.parts) == 1
-        self._is_waiting_for_asked = any(
-            not ended and self.graph.is_asked(number) for number, ended in enumerate(self._ended)
-        )
+        if self._is_waiting_for_asked:
+            numbers = range(len(self._ended))
+            self._is_waiting_for_asked = any(
+                self.graph.is_asked(n) and not self._ended[n] for n in numbers
+            )
         self._skips_build = self.mode.skips_build(self._ended)
         self.mode.end(relation)
         if self._events is not None:
@@ -289,8 +293,7 @@ class Eddy:
 
         Only where state is base rows (SteMs), and while nothing waits to be routed.
         """
-        relation = self._relation(source)
-        self._check_open(relation)
+        relation = self._open(source)
         assert not self._waiting, "restored rows come before all others"
         self._n_arrived[relation] += batch.num_rows
         if self._skips_build[relation] or self.graph.query.never:
@@ -362,8 +365,7 @@ class Eddy:
 
     def lose_scan(self, source: str, scan: str, reason: str) -> None:
         """A scan has failed for good. Others of the relation go on, or its indexes take over."""
-        relation = self._relation(source)
-        self._check_open(relation)
+        relation = self._open(source)
         if self.access is None:
             raise SourceError(f"source {source!r} failed: {reason}")
         if not self.access.lose_scan(relation, scan, reason):
@@ -408,7 +410,20 @@ class Eddy:
         if self._error is not None:
             raise self._error
         try:
-            return self._poll()
+            output = self.output
+            ready = output.ready
+            while not ready:
+                if self._go_on():
+                    continue
+                if not self._is_finished and all(self._ended) and not self.mode.n_pending:
+                    self._finish()
+                    continue
+                output.flush()
+                break
+            rows = output.pop()
+            if self._is_crewed:
+                self._crew.results_were_read()
+            return rows
         except BaseException as error:
             self._fail(error)
             raise
@@ -451,20 +466,6 @@ class Eddy:
         self._error = error
         self._crew.stop()
         self.mode.abandon()
-
-    def _poll(self) -> pa.RecordBatch | None:
-        output = self.output
-        while not output.has_ready:
-            if self._go_on():
-                continue
-            if not self._is_finished and all(self._ended) and not self.mode.n_pending:
-                self._finish()
-                continue
-            output.flush()
-            break
-        rows = output.pop()
-        self._crew.results_were_read()
-        return rows
 
     @property
     def is_done(self) -> bool:
@@ -512,12 +513,15 @@ class Eddy:
             raise SourceError(f"the query reads no relation {source!r}; it reads {known}")
         return relation
 
-    def _check_open(self, relation: int) -> None:
+    def _open(self, source: str) -> int:
+        """The number of a relation of which more may come."""
+        relation = self._relation(source)
         if self._error is not None:
             raise self._error
         if self._ended[relation]:
             name = self.graph.relations[relation].name
             raise SourceError(f"relation {name!r} has ended; nothing may be pushed or ended again")
+        return relation
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
         if self._skips_build[relation] and not self.options.partial:
@@ -527,7 +531,7 @@ class Eddy:
         if block.n_rows == 0:
             return
         self._waiting.extend(self.mode.take_in(relation, block))
-        if self._budget.is_limited:
+        if self._is_limited:
             self._budget.check()
         if self.mode.needs_safe_point:
             self._reach_safe_point()
@@ -566,35 +570,40 @@ class Eddy:
             return False  # state is released: nothing may be rearranged any more
         if self._is_waiting_for_asked:
             return False  # nothing may be routed before all rows of such a source are there
-        if self._crew.is_at_work:
+        if self._is_crewed and self._crew.is_at_work:
             self._crew.go_on()
             return True
-        router, output, waiting, mode = self._routers[0], self.output, self._waiting, self.mode
-        limited = self._budget.is_limited
+        router, ready, waiting, mode = self._routers[0], self.output.ready, self._waiting, self.mode
+        limited = self._is_limited
         inserts = limited and mode.stores_on_the_way
         while True:
             while router.step():
                 if inserts:
                     self._budget.check()
-                if output.has_ready:
+                if ready:
                     return True
             if limited:
                 self._budget.check_growth(router)
-            mode.at_safe_point()
-            first = waiting[0] if waiting else None
-            if first is None:
+            is_still = mode.is_still
+            if not is_still:
+                mode.at_safe_point()
+            if not waiting:
+                if is_still:
+                    return False
                 mode.at_rest()
                 resumed = mode.resume()
                 if resumed is None:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
                 continue
+            first = waiting[0]
             if isinstance(first, Unbuilt):  # then all that is stored has been routed
-                mode.at_rest()
+                if not is_still:
+                    mode.at_rest()
                 if not self._is_prepared:
                     self._is_prepared = True
                     mode.before_last(first.relation)
-            if len(self._crew) > 1 and self._stores_no_more():
+            if self._is_crewed and self._stores_no_more():
                 self._crew.spread(self._start)
                 return True
             self._start(router, waiting.popleft())
@@ -609,7 +618,9 @@ class Eddy:
     def _start(self, router: Router, waiting: RoutedBatch | Unbuilt) -> None:
         batch: RoutedBatch | None
         if isinstance(waiting, Unbuilt):
-            batch = self._unbuilt_driver(waiting)
+            relation, piece = waiting
+            block = self._admit(relation, piece, stored=False)
+            batch = self.mode.drive(relation, block) if block.n_rows else None
             if batch is None:
                 return
         else:
@@ -620,12 +631,6 @@ class Eddy:
     def _begin(self, router: Router, batch: RoutedBatch, signature: Signature) -> None:
         batch.route = router.table.route(signature)
         router.start(batch)
-
-    def _unbuilt_driver(self, waiting: Unbuilt) -> RoutedBatch | None:
-        block = self._admit(waiting.relation, waiting.batch, stored=False)
-        if block.n_rows == 0:
-            return None
-        return self.mode.drive(waiting.relation, block)
 
     def _finish(self) -> None:
         assert self.n_in_flight == 0, (

@@ -46,6 +46,8 @@ def can_match(limits: Sequence[int], driver: int, sources: int = -1) -> bool:
 
     If not, it need not be routed at all: later rows will find it where it is stored (SteM-32).
     """
+    if 0 not in limits:
+        return True
     return all(
         limit > 0
         for source, limit in enumerate(limits)

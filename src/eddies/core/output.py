@@ -44,7 +44,9 @@ class Output:
         self._query = query = graph.query
         self._functions = graph.functions
         self.schema = result_schema(query)
-        self._ready: deque[pa.RecordBatch] = deque()
+        self.ready: deque[pa.RecordBatch] = (
+            deque()
+        )  # of `pop`; others only look whether it is empty
         parts = [_Pieces(part_schema(part), part.output) for part in query.parts]
         self._parts = parts or [_Pieces(self.schema, query.output)]
         self._lock = threading.Lock()
@@ -76,7 +78,7 @@ class Output:
         with self._lock:
             self.n_rows += rows.num_rows
             if rows.num_rows >= SMALLEST_ROWS:
-                self._ready.append(rows)
+                self.ready.append(rows)
                 return
             part.small.append(rows)
             part.n_rows += rows.num_rows
@@ -87,30 +89,30 @@ class Output:
         """Give out groups that an aggregator no longer holds; their rows are counted by it."""
         if partial_groups:
             with self._lock:
-                self._ready.extend(partial_groups)
+                self.ready.extend(partial_groups)
 
     def _join_small(self, part: _Pieces) -> None:
         if part.small:
             many = len(part.small) > 1
-            self._ready.append(pa.concat_batches(part.small) if many else part.small[0])
+            self.ready.append(pa.concat_batches(part.small) if many else part.small[0])
             part.small, part.n_rows = [], 0
 
     def pop(self) -> pa.RecordBatch | None:
         """A batch that is ready, or None."""
-        if not self._ready:
+        if not self.ready:
             return None
         with self._lock:
-            return self._ready.popleft() if self._ready else None
+            return self.ready.popleft() if self.ready else None
 
     @property
     def has_ready(self) -> bool:
         """Whether `pop` would return something."""
-        return bool(self._ready)
+        return bool(self.ready)
 
     @property
     def n_ready(self) -> int:
         """Batches that wait to be popped."""
-        return len(self._ready)
+        return len(self.ready)
 
     def flush(self) -> None:
         """Make everything collected so far ready."""
@@ -127,7 +129,7 @@ class Output:
                 first.merge(other)
             self.n_rows = first.n_rows
             with self._lock:
-                self._ready.append(first.result())
+                self.ready.append(first.result())
         self.flush()
 
     def finish_part(self) -> None:
@@ -136,7 +138,7 @@ class Output:
             groups = aggregator.restart()
             if groups.num_rows:
                 with self._lock:
-                    self._ready.append(groups)
+                    self.ready.append(groups)
         self.flush()
 
 

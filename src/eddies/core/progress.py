@@ -120,9 +120,9 @@ def report_progress(
     totals: dict[tuple[Signature, str], list[int]] = {}
     for router in routers:
         for route in router.table.routes():
-            for i, step in enumerate(route.steps):
-                sums = totals.setdefault((route.signature, step.name), [0, 0, 0, 0])
-                counts = (route.n_in[i], route.n_out[i], route.n_runs[i], route.ns[i])
+            for way in route.ways:
+                sums = totals.setdefault((route.signature, way.step.name), [0, 0, 0, 0])
+                counts = (way.n_in, way.n_out, way.n_runs, way.ns)
                 sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     routes = tuple(RouteShare(*key, *sums) for key, sums in totals.items())
     return Progress(

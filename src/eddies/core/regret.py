@@ -135,11 +135,12 @@ class RegretRouter(Router):
         choice = -1
         if signature == chosen and n_rows:
             if route.epoch != self._epoch or self.policy.every_batch:
-                self._decide(route, route.fork, n_rows)
+                self._decide(route, n_rows)
             choice = route.choice
             costs.chosen_cost += n_rows
             chosen = route.fork.leads_to[choice]
-        for number, (step, after) in enumerate(zip(route.steps, route.fork.leads_to, strict=True)):
+        for way, after in zip(route.ways, route.fork.leads_to, strict=True):
+            step = way.step
             costs.ways.setdefault(signature, []).append((step.name, after))
             started = self._now()
             if n_rows and step.prepare(self.scratch):
@@ -150,8 +151,14 @@ class RegretRouter(Router):
                 results += [first] if first is not None else []
                 results += list(more) if more is not None else []
             n_out = sum(result.n_rows for result in results)
-            if number == choice:
-                self._count(route, choice, n_rows, n_out, self._now() - started)
+            if way.number == choice:
+                elapsed = self._now() - started
+                way.n_runs += 1
+                way.n_in += n_rows
+                way.n_out += n_out
+                way.ns += elapsed
+                self.ns_working += elapsed
+                self.policy.observe(way.fork, choice, n_rows, n_out, elapsed)
             n_before = costs.n_rows.setdefault(after, n_out)
             assert n_before == n_out, "any order, same bag: two ways disagree about what arrives"
             arrived.setdefault(after, results)

@@ -4,8 +4,8 @@ The overhead study indexes an array by the signature bitmap (section 3.3); an ar
 signatures is exponential in the number of sources, so entries are made when a batch first needs them
 and each points at its successors. A batch carries its `Route`, so routing it costs no look-up at all.
 
-A route also counts what went through it: these counters never decay and are what progress, traces and
-tests read. Policies keep their own.
+A route also counts what went each of its ways: these counters never decay and are what progress,
+traces and tests read. Policies keep their own.
 """
 
 from __future__ import annotations
@@ -19,43 +19,49 @@ from eddies.core.policies.base import Fork
 if TYPE_CHECKING:
     from eddies.core.module import Step
 
-__all__ = ["Expander", "Route", "RouteTable"]
+__all__ = ["Expander", "Route", "RouteTable", "Way"]
 
 Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
 """Works out the legal steps of a new route; `None` and no steps for a result."""
 
 
-class Route:
-    """One signature: legal steps, the decision in force, and counters for each step."""
+class Way:
+    """One legal step of a route, candidate `number` of its fork, and what went there."""
 
     __slots__ = (
-        "choice",
-        "epoch",
         "fork",
-        "is_expanded",
+        "has_heavy_keys",
         "is_probe",
         "n_in",
-        "n_left",
         "n_out",
         "n_runs",
         "ns",
-        "signature",
-        "steps",
+        "number",
+        "step",
     )
+
+    def __init__(self, fork: Fork, number: int, step: Step) -> None:
+        self.fork = fork
+        self.number = number
+        self.step = step
+        self.is_probe = fork.candidates[number].kind == "probe"
+        self.n_in = self.n_out = self.n_runs = self.ns = 0
+        self.has_heavy_keys = False  # once they were met, they are looked for (`diversion`)
+
+
+class Route:
+    """One signature: the legal ways on, and the decision in force."""
+
+    __slots__ = ("choice", "epoch", "fork", "is_expanded", "n_left", "signature", "ways")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.is_expanded = False
         self.fork: Fork | None = None
-        self.steps: list[Step] = []
-        self.is_probe: list[bool] = []
+        self.ways: list[Way] = []
         self.choice = 0
         self.n_left = 0  # rows the decision in force is still good for
         self.epoch = -1  # period in which it was made
-        self.n_in: list[int] = []
-        self.n_out: list[int] = []
-        self.n_runs: list[int] = []
-        self.ns: list[int] = []
 
 
 class RouteTable:
@@ -85,12 +91,10 @@ class RouteTable:
 
     def expand(self, route: Route) -> None:
         """Work out the legal steps of `route`."""
-        route.fork, route.steps = self._expander(route, self)
-        n_steps = len(route.steps)
-        candidates = () if route.fork is None else route.fork.candidates
-        route.is_probe = [candidate.kind == "probe" for candidate in candidates]
-        route.n_in, route.n_out = [0] * n_steps, [0] * n_steps
-        route.n_runs, route.ns = [0] * n_steps, [0] * n_steps
+        fork, steps = self._expander(route, self)
+        if fork is not None:
+            route.fork = fork
+            route.ways = [Way(fork, number, step) for number, step in enumerate(steps)]
         route.is_expanded = True
 
     def forget(self) -> None:
@@ -102,7 +106,18 @@ class RouteTable:
         self._routes.clear()
         self._entries.clear()
 
+    def close(self) -> None:
+        """No route is taken any more; the counters stay. Who expands routes knows the state, which may
+        know this table: cutting the circle lets memory go with its last user, not when somebody looks
+        for circles.
+        """
+        self._expander = _closed
+
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""
         current = [route for route in list(self._routes.values()) if route.is_expanded]
         return [*self._retired, *current]
+
+
+def _closed(route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
+    raise AssertionError("termination: nothing is routed after the end")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
-from eddies.core.diversion import Diversion
+from eddies.core.diversion import FAN_OUT, Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
-from eddies.core.policies.base import Fork, RoutingPolicy
-from eddies.core.route import Route, RouteTable
+from eddies.core.policies.base import RoutingPolicy
+from eddies.core.route import Route, RouteTable, Way
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["WORTH_A_BATCH", "Router"]
@@ -69,7 +69,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
-        self._diversion = Diversion(self._prepare)
+        self._diversion = Diversion()
         self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
@@ -88,7 +88,8 @@ class Router:
         is_idle = self._current is None and not self._stack
         assert is_idle, "safe points: a base batch may start only when none is in flight"
         n_rows = batch.n_rows
-        if self._is_time_to_reoptimize():
+        every = self._reoptimize_every
+        if self._is_calm() if every is None else self._n_since_reoptimized >= every:
             self._reoptimize()
         self._n_since_reoptimized += n_rows
         self.n_driver_rows += n_rows
@@ -102,10 +103,10 @@ class Router:
     def release(self) -> None:
         """Give memory back; nothing is routed any more."""
         self.scratch.release()
+        self.table.close()
 
-    def _is_time_to_reoptimize(self) -> bool:
-        if self._reoptimize_every is not None:
-            return self._n_since_reoptimized >= self._reoptimize_every
+    def _is_calm(self) -> bool:
+        """Whether so much was done since the last decisions that new ones cost little beside it."""
         worked_ns = self.ns_working - self._worked_before_ns
         decided_ns = self.ns_deciding - self._decided_before_ns
         if worked_ns >= _CALM * decided_ns:
@@ -131,15 +132,19 @@ class Router:
         """Take one batch as far as it goes: it becomes a result, or nothing is left of it. False when
         nothing is in flight any more.
         """
-        batch = self._current or self._next_paused()
+        batch = self._current
         if batch is None:
-            return False
+            if not self._stack:
+                return False
+            batch = self._next_paused()
+            if batch is None:
+                return False
         self._current = None
         policy = self.policy
         while batch is not None:
             route = batch.route
-            fork = route.fork
-            if fork is None:
+            ways = route.ways
+            if not ways:
                 if not route.is_expanded:
                     self.table.expand(route)
                     continue
@@ -147,18 +152,21 @@ class Router:
                 break
             if batch.n_rows > self._batch_rows:
                 batch = self._first_of(batch, self._batch_rows)
-            choice = 0
-            if len(fork.candidates) > 1:
-                if route.epoch != self._epoch or batch.n_rows > route.n_left or policy.every_batch:
-                    self._decide(route, fork, batch.n_rows)
-                    if batch.n_rows > route.n_left:
-                        batch = self._first_of(batch, route.n_left)
-                choice = route.choice
-                route.n_left -= batch.n_rows
-                if policy.diverts and self._diversion.is_worth_a_look(route, choice):
-                    self._stack.append(self._apart(batch, route, choice))
-                    break
-            batch = self._run(batch, route, choice)
+            if len(ways) == 1:
+                batch = self._run(batch, route, ways[0])
+                continue
+            n_rows = batch.n_rows
+            if route.epoch != self._epoch or n_rows > route.n_left or policy.every_batch:
+                self._decide(route, n_rows)
+                if n_rows > route.n_left:
+                    n_rows = route.n_left
+                    batch = self._first_of(batch, n_rows)
+            route.n_left -= n_rows
+            way = ways[route.choice]
+            if policy.diverts and (way.n_out > FAN_OUT * way.n_in or way.has_heavy_keys):
+                self._stack.append(self._apart(batch, route, way.number))
+                break
+            batch = self._run(batch, route, way)
         return True
 
     def _next_paused(self) -> RoutedBatch | None:
@@ -174,8 +182,8 @@ class Router:
 
     def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
         """What comes of a batch some of whose rows may be better off elsewhere."""
-        for number, part in self._diversion.apart(batch, route, choice):
-            out = self._run(part, route, number, number == choice)
+        for number, part in self._diversion.apart(batch, route, choice, self._prepare):
+            out = self._run(part, route, route.ways[number], number == choice)
             if out is not None:
                 yield out
 
@@ -199,53 +207,63 @@ class Router:
         route = self._current.route
         if not route.is_expanded:
             self.table.expand(route)
-        n_steps = len(route.steps)
-        first = number * n_steps // n_threads
-        for turn in range(n_steps):
-            if route.steps[(first + turn) % n_steps].prepare(self.scratch):
+        n_ways = len(route.ways)
+        first = number * n_ways // n_threads
+        for turn in range(n_ways):
+            if route.ways[(first + turn) % n_ways].step.prepare(self.scratch):
                 self.has_indexed = True
 
-    def _decide(self, route: Route, fork: Fork, n_rows: int) -> None:
+    def _decide(self, route: Route, n_rows: int) -> None:
         """Decide about a batch of `n_rows` rows, and maybe others."""
+        assert route.fork is not None
         started = self._now()
-        decision = self.policy.choose(fork)
+        decision = self.policy.choose(route.fork)
         route.choice = decision.choice
         route.n_left = _UNTIL_REOPTIMIZED if decision.n_rows is None else max(1, decision.n_rows)
         route.epoch = self._epoch
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
         if route.n_left < n_rows and decision.n_found:
-            step = route.steps[decision.choice]
+            step = route.ways[decision.choice].step
             self._prepare(step)
             n_sure = int(decision.n_found / max(1.0, step.most_matches))
             route.n_left = max(route.n_left, min(n_rows, n_sure))
 
     def _run(
-        self, batch: RoutedBatch, route: Route, choice: int, is_told: bool = True
+        self, batch: RoutedBatch, route: Route, way: Way, is_told: bool = True
     ) -> RoutedBatch | None:
         """Run a step. Unless `is_told`, the policy does not hear of it."""
-        step = route.steps[choice]
+        step = way.step
         n_in = batch.n_rows
         scratch = self.scratch
         # Whoever takes the processor away in a long probe must not make it look dear.
-        now = self._worked if n_in >= _TIMED_BY_WORK and route.is_probe[choice] else self._now
+        now = self._worked if n_in >= _TIMED_BY_WORK and way.is_probe else self._now
         try:
             started = now()
             n_indexed = step.prepare(scratch)
             if n_indexed:
-                self._note_indexed(step, n_indexed, now() - started)
-                started = now()
+                began, started = started, now()
+                self._note_indexed(step, n_indexed, started - began)
             out, more = step.run(batch, scratch)
             elapsed = now() - started
         except Exception as error:
             error.add_note(f"while {n_in} rows went to module {step.name}")
             raise
         n_out = 0 if out is None else out.n_rows
-        self._count(route, choice, n_in, n_out, elapsed, is_told)
+        way.n_runs += 1
+        way.n_in += n_in
+        way.n_out += n_out
+        way.ns += elapsed
+        self.table.n_handled += n_in + n_out
+        self.ns_working += elapsed
+        if is_told:
+            self.policy.observe(way.fork, way.number, n_in, n_out, elapsed)
+        if self._events is not None:
+            self._emit(way, n_in, n_out, elapsed)
         if n_out > _EXPLODES * n_in and route.n_left < _UNTIL_REOPTIMIZED // 2:
             route.n_left = 0
         if more is not None:
-            self._stack.append(self._paused(more, route, choice, is_told))
+            self._stack.append(self._paused(more, way, is_told))
         return out
 
     def _prepare(self, step: Step) -> None:
@@ -262,32 +280,8 @@ class Router:
         if self._events is not None:
             self._events.emit(Indexed(self._now() - elapsed, step.name, n_indexed, elapsed))
 
-    def _count(
-        self,
-        route: Route,
-        choice: int,
-        n_in: int,
-        n_out: int,
-        elapsed: int,
-        is_told: bool = True,
-    ) -> None:
-        """Note a run, or with no rows in, what a run returned later."""
-        fork = route.fork
-        assert fork is not None
-        route.n_in[choice] += n_in
-        route.n_out[choice] += n_out
-        route.n_runs[choice] += n_in > 0
-        route.ns[choice] += elapsed
-        self.table.n_handled += n_in + n_out
-        self.ns_working += elapsed
-        if is_told:
-            self.policy.observe(fork, choice, n_in, n_out, elapsed)
-        if self._events is not None:
-            name = fork.candidates[choice].name
-            self._events.emit(Routed(self._now(), route.signature, name, n_in, n_out, elapsed))
-
     def _paused(
-        self, more: Iterator[RoutedBatch], route: Route, choice: int, is_told: bool
+        self, more: Iterator[RoutedBatch], way: Way, is_told: bool
     ) -> Iterator[RoutedBatch]:
         """The rest of a step that did not return everything at once."""
         while True:
@@ -295,7 +289,19 @@ class Router:
             batch = next(more, None)
             elapsed = self._now() - started
             n_out = 0 if batch is None else batch.n_rows
-            self._count(route, choice, 0, n_out, elapsed, is_told)
+            way.n_out += n_out
+            way.ns += elapsed
+            self.table.n_handled += n_out
+            self.ns_working += elapsed
+            if is_told:
+                self.policy.observe(way.fork, way.number, 0, n_out, elapsed)
+            if self._events is not None:
+                self._emit(way, 0, n_out, elapsed)
             if batch is None:
                 return
             yield batch
+
+    def _emit(self, way: Way, n_in: int, n_out: int, elapsed: int) -> None:
+        assert self._events is not None
+        signature, name = way.fork.signature, way.fork.candidates[way.number].name
+        self._events.emit(Routed(self._now(), signature, name, n_in, n_out, elapsed))

@@ -299,7 +299,9 @@ class QueuedRun:
                     f"{', '.join(sorted(self._servers))}"
                 )
         servers = tuple(self._servers[candidate.name] for candidate in route.fork.candidates)
-        way = self._ways[route.signature] = _Way(route.fork, tuple(route.steps), servers, {})
+        way = self._ways[route.signature] = _Way(
+            route.fork, tuple(w.step for w in route.ways), servers, {}
+        )
         return way
 
     # The machine

@@ -143,19 +143,21 @@ class Graph:
     optionals: tuple[Optional, ...]
     functions: Mapping[str, UserFunction]
     parts: tuple[PartPlan, ...]  # of several queries that share the eddy; of one there is one
+    asked: int = field(init=False, compare=False)  # sources only asked whether a row matches
+
+    def __post_init__(self) -> None:
+        asked = sum(1 << o.exists.target for o in self.optionals if o.exists is not None)
+        object.__setattr__(self, "asked", asked)
 
     @property
     def all_sources(self) -> int:
         """The sources that results span: not those that are only asked for matches."""
         return (1 << len(self.roles)) - 1 & ~self.asked
 
-    @property
-    def asked(self) -> int:
-        """The sources that are only asked whether they have a matching row."""
-        return sum(1 << o.exists.target for o in self.optionals if o.exists is not None)
-
     def is_asked(self, relation: int) -> bool:
         """Whether a relation has a role that is only asked, so that it must be complete before that."""
+        if not self.asked:
+            return False
         return any(self.asked >> role & 1 for role in self.relations[relation].roles)
 
     def only_refuses(self, relation: int) -> bool:
@@ -167,6 +169,8 @@ class Graph:
 
     def part_of(self, sources: int) -> int:
         """The query that a batch with these sources belongs to."""
+        if len(self.parts) == 1:
+            return 0
         return next(n for n, part in enumerate(self.parts) if part.sources & sources)
 
     def relation_of(self, source_id: int) -> Relation:

@@ -41,7 +41,8 @@ class Tally:
 
         Without the limit, a module that is never visited would reach zero rows and have no average.
         """
-        factor = max(factor, min(1.0, 1.0 / self.n_in)) if self.n_in else 0.0
+        if factor * self.n_in < 1.0:
+            factor = max(factor, min(1.0, 1.0 / self.n_in)) if self.n_in else 0.0
         self.n_runs *= factor
         self.n_in *= factor
         self.n_out *= factor

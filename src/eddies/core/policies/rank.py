@@ -40,7 +40,7 @@ class RankPolicy:
         """An untried candidate for a few rows, else the one of the highest rank."""
         ranked = self._ranked(fork)
         best, best_rank = -1, 0.0
-        for i in without_cross(fork):
+        for i in fork.connected or without_cross(fork):
             tally = ranked[i]
             if not tally.n_in:
                 return Decision(i, TRIAL_ROWS)
@@ -52,7 +52,9 @@ class RankPolicy:
 
     def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
         """Adds to the module's figures at this signature."""
-        tally = self._ranked(fork)[choice]
+        known = self._at.get(fork.fork_id)
+        ranked = known[1] if known is not None and known[0] is fork else self._ranked(fork)
+        tally = ranked[choice]
         if tally.period != self._period:
             if tally.n_in:
                 tally.fade(0.5 ** (self._period - tally.period))
@@ -72,7 +74,8 @@ class RankPolicy:
         known = self._at.get(fork.fork_id)
         if known is None or known[0] is not fork:
             keys = [(fork.signature, candidate.module) for candidate in fork.candidates]
-            found = [self._tallies.setdefault(key, _Ranked()) for key in keys]
+            found = [self._tallies.get(key) or _Ranked() for key in keys]
+            self._tallies.update(zip(keys, found, strict=True))
             known = self._at[fork.fork_id] = (fork, found)
         return known[1]
 

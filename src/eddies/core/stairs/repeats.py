@@ -42,9 +42,8 @@ class Repeats:
             sources = route.signature.sources
             if route.fork is None:
                 continue
-            for after, n_in, n_out in zip(
-                route.fork.leads_to, route.n_in, route.n_out, strict=True
-            ):
+            for after, way in zip(route.fork.leads_to, route.ways, strict=True):
+                n_in, n_out = way.n_in, way.n_out
                 found = after.sources & ~sources
                 if not n_in or not found:
                     continue

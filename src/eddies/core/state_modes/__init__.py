@@ -19,7 +19,7 @@ from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.list_index import ListIndex
 from eddies.core.state.sorted_runs import SortedRuns
 from eddies.core.state_modes.access import AccessMode
-from eddies.core.state_modes.auto import AutoMode, may_need_stairs
+from eddies.core.state_modes.auto import AutoMode, tree_of_stairs
 from eddies.core.state_modes.base import StateMode
 from eddies.core.state_modes.bounced import BouncedMode
 from eddies.core.state_modes.joins import JoinsMode
@@ -143,9 +143,10 @@ def make_state_mode(
         return spilling if joins is None else PressedJoins(joins, spilling, budget)
     if joins is not None:
         return joins
-    if options.state == "auto" and may_need_stairs(graph, options):
+    if options.state == "auto" and (tree := tree_of_stairs(graph, options)) is not None:
         return AutoMode(
             graph,
+            tree,
             stems,
             stamps,
             lambda: StairsMode(graph, stems, stamps, options, clock, events),

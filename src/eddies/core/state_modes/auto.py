@@ -30,13 +30,13 @@ before the next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import make_join_tree
+from eddies.core.join_tree import JoinTree, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.stem import SteM
@@ -51,7 +51,7 @@ from eddies.core.state_modes.stairs import StairsMode
 from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import UnsupportedError
 
-__all__ = ["AutoMode", "may_need_stairs"]
+__all__ = ["AutoMode", "tree_of_stairs"]
 
 LOOK = 10_000  # tuples that take as long as a look
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
@@ -59,18 +59,20 @@ GROWTH = 1.5  # of work between two looks
 LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
-def may_need_stairs(graph: Graph, options: Options) -> bool:
-    """Whether intermediate results could ever be worth keeping: see the known limitations."""
+def tree_of_stairs(graph: Graph, options: Options) -> JoinTree | None:
+    """The tree along which intermediate results could be worth keeping; None if they never could: see
+    the known limitations.
+    """
     if len(graph.roles) < 3 or options.threads > 1 or options.memory is not None:
-        return False
+        return None
     if options.policy not in ("auto", "cumulative"):
-        return False
+        return None
     try:
         tree = make_join_tree(graph)
     except UnsupportedError:
-        return False
+        return None
     is_acyclic = len(tree.checks) == len(graph.filters)
-    return is_acyclic and Planner(tree, len(graph.roles)).is_able
+    return tree if is_acyclic and Planner(tree, len(graph.roles)).is_able else None
 
 
 class AutoMode(StateMode):
@@ -81,6 +83,7 @@ class AutoMode(StateMode):
     def __init__(
         self,
         graph: Graph,
+        tree: JoinTree,
         stems: Sequence[SteM],
         stamps: StampRule,
         make_stairs: Callable[[], StairsMode],
@@ -99,7 +102,7 @@ class AutoMode(StateMode):
         self._n_offered = 0  # of these, before selections
         self._latest: Block | None = None  # of these
         self._n_batches = 0  # stored
-        self._repeats: Repeats | None = None
+        self._repeats = Repeats(tree, len(graph.roles))
         self._next_glance = LOOK  # at which count of tuples handled to count those handled again
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
@@ -128,7 +131,7 @@ class AutoMode(StateMode):
             self._made.skips_build(ended)
         return self._stems_mode.skips_build(ended)
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
         if self._now is self._stems_mode:
             self._n_batches += 1
             if not self._stems[relation].store.n_rows:
@@ -172,8 +175,6 @@ class AutoMode(StateMode):
         if n_handled < LOOK + n_first:
             self._next_glance = LOOK + n_first
             return False
-        if self._repeats is None:
-            self._repeats = Repeats(make_join_tree(self._graph), len(self._graph.roles))
         routes = (route for table in self._tables for route in table.routes())
         n_again = self._repeats.n_tuples(routes, n_rows)
         missing = min(self._look_at - n_handled, self._look_again_at - n_again)

@@ -15,7 +15,7 @@ The query has ended when all relations have ended, nothing is in flight and `n_p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +55,7 @@ class StateMode(Protocol):
     modules: list[Module]
     stores_on_the_way: bool  # whether steps store tuples: then the budget is checked after each
     spills: bool = False
+    is_still: bool = False  # whether `at_safe_point`, `at_rest` and `resume` never do anything
     is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
     is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
     shares: bool = False  # whether several threads may route stored rows once all have come
@@ -96,8 +97,10 @@ class StateMode(Protocol):
         """For each relation whether its rows need not be stored any more."""
         ...
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
-        """Store `block` (at least one row) and give the base batches that must be routed."""
+    def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
+        """Store `block` (at least one row) and give the base batches that must be routed. Go through
+        all of them before anything else happens: a mode may store while it gives.
+        """
         ...
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:

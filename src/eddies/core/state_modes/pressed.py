@@ -34,7 +34,7 @@ Known limitations: intermediate results are never written to disk, but computed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
@@ -100,7 +100,7 @@ class PressedJoins(StateMode):
         self.spilling.skips_build(ended)
         return self.kept.skips_build(ended)
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
         return self._now.take_in(relation, block)
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:

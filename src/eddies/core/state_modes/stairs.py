@@ -215,7 +215,7 @@ class StairsMode(JoinsMode):
         if not self._tables:
             return 0.0
         routes = [route for table in self._tables for route in table.routes()]
-        routed = sum(sum(route.n_in) + sum(route.n_out) for route in routes)
+        routed = sum(way.n_in + way.n_out for route in routes for way in route.ways)
         return float(self._n_seen() + routed + self.stairs.n_stored + self.stairs.n_handled)
 
     def _wait(self, n_rows: float = 0.0) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from eddies.core.batch import Ids, RoutedBatch
@@ -27,6 +27,8 @@ class StemsMode(StateMode):
 
     stores_on_the_way = False
     n_pending = 0
+    is_still = True
+    needs_safe_point = False
     forgets = True
     shares = True
 
@@ -36,6 +38,7 @@ class StemsMode(StateMode):
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self._asked = graph.asked
+        self._candidates: dict[tuple[int, bool], Candidate] = {}  # the same at every signature
         self._driven: tuple[int, list[int], tuple[int, ...], bool] | None = None
         self.modules: list[Module] = list(stems)
 
@@ -47,13 +50,17 @@ class StemsMode(StateMode):
         return [f"stem:{role.name}" for role in roles if not self._asked >> role.source_id & 1]
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
-        numbers = range(len(self._graph.relations))
+        if ended.count(False) > 1:
+            return [False] * len(ended)
+        numbers = range(len(ended))
         return [may_skip_build(self._graph, number, ended) for number in numbers]
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
         before = self._base.lengths()
         self._stems[relation].build(block)
-        after = self._base.lengths()
+        after = before.copy()
+        after[relation] = self._base.stores[relation].n_rows
+        batches = []
         for source_id in self._graph.relations[relation].roles:
             limits = self._limits(source_id, before, after)
             if self._asked >> source_id & 1 or not self._can_match(limits, source_id):
@@ -61,10 +68,11 @@ class StemsMode(StateMode):
             rows = self._base.wanted(source_id, block)
             batch = self._base.batch(source_id, block, limits, before[relation], rows)
             if batch.n_rows:
-                yield batch
+                batches.append(batch)
+        return batches
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
-        lengths = self._base.lengths()
+        lengths = [store.n_rows for store in self._base.stores]
         source_id = self._graph.relations[relation].roles[0]
         driven = self._driven
         if driven is None or driven[0] != source_id or driven[1] != lengths:
@@ -107,10 +115,13 @@ class StemsMode(StateMode):
         stem = self._stems[self._graph.roles[move.target].relation]
         to = table.route(move.after(signature))
         probe = Probe(self._graph, stem, move.target, signature, to)
-        forecast = partial(_n_stored, stem) if move.cross else None
-        return probe, Candidate(
-            self._module(move, probe), probe.name, "probe", move.cross, forecast
-        )
+        module = self._module(move, probe)
+        candidate = self._candidates.get((module, move.cross))
+        if candidate is None:
+            forecast = partial(_n_stored, stem) if move.cross else None
+            candidate = Candidate(module, probe.name, "probe", move.cross, forecast)
+            self._candidates[module, move.cross] = candidate
+        return probe, candidate
 
     def _module(self, move: Move, probe: Probe) -> int:
         """The number under which a policy learns about a probe. What a source brings when it is looked
