@@ -19,7 +19,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ARRIVAL", "Leaf", "Regions", "Split", "learn"]
+from eddies.core.kernels.sampling import best_cut
+
+__all__ = [
+    "ARRIVAL",
+    "Costs",
+    "Features",
+    "Leaf",
+    "Regions",
+    "Split",
+    "choices",
+    "describe",
+    "learn",
+]
 
 ARRIVAL = "arrival"
 _MOST_DEPTH = 3
@@ -86,19 +98,10 @@ def _lowest(sums: npt.NDArray[np.float64], default: int) -> int:
 def _best_cut(values: npt.NDArray[np.int64], costs: Costs) -> tuple[float, int]:
     """The least cost of cutting at a value, and the value."""
     order = np.argsort(values, kind="stable")
-    ordered, sums = values[order], np.cumsum(costs[order], axis=0)
-    left = sums.min(axis=1)
-    right = (sums[-1] - sums).min(axis=1)
-    cost = left + right
-    places = np.arange(1, len(ordered) + 1)
-    is_cut = np.zeros(len(ordered), dtype=np.bool_)
-    is_cut[:-1] = ordered[1:] != ordered[:-1]
-    is_cut &= (places >= _FEWEST_ROWS) & (places <= len(ordered) - _FEWEST_ROWS)
-    if not is_cut.any():
-        return float("inf"), 0
-    cost[~is_cut] = np.inf
-    place = int(cost.argmin())
-    return float(cost[place]), int(ordered[place])
+    ordered = values[order]
+    cost = np.empty(1)
+    place = best_cut(ordered, costs[order].ravel(), max(1, _FEWEST_ROWS), cost)
+    return (float("inf"), 0) if place < 0 else (float(cost[0]), int(ordered[place]))
 
 
 def choices(regions: Regions, features: Features, n_rows: int) -> npt.NDArray[np.int64]:
