@@ -14,7 +14,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.options import Options
 from eddies.core.policies.random import RandomPolicy
 from eddies.core.stairs import migration, outlook, partitions, regions
-from eddies.core.stairs.partitions import Part, Parting
+from eddies.core.stairs.partitions import Lack, Part, Parting
 from eddies.core.stairs.regions import Leaf, Split
 from eddies.core.state_modes import auto, regional
 from eddies.core.state_modes.auto import AutoMode
@@ -38,9 +38,9 @@ class Restless:
         self.rng = random.Random(0)
         self.n_turns = self.n_returns = 0
 
-    def survey(self, chooser, n_rows, statistics, rng):
+    def survey(self, chooser, n_rows, statistics, rng, *, has_drifted):
         if self.rng.random() < 0.1:
-            return None
+            return Lack.PARTS
         found = self.regions(chooser, n_rows, 2)
         part = Part(chooser.joins[0].number, 1.0, 1.0, (1.0,) * len(chooser.joins))
         return Parting(chooser.source, found, tuple(e.number for e in chooser.joins), (part,))

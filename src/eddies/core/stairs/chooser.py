@@ -8,6 +8,7 @@ force: which join a row goes to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,21 @@ from eddies.core.stairs.regions import ARRIVAL, Costs, Features, Leaf, Regions, 
 from eddies.core.stairs.statistics import Statistics
 from eddies.core.state.rows import Block, RowStore
 
-__all__ = ["Chooser", "make_choosers"]
+__all__ = ["GLIMPSE", "LESSON", "STUDY", "Care", "Chooser", "make_choosers"]
 
-_HELD_ROWS = 16_384  # looked at on the other side of a join: all, or so many of them
 _LATEST = 2048  # rows that stand for those to come
-_SAMPLE_ROWS = 512  # of which half are among the latest
+
+
+class Care(NamedTuple):
+    """How much is looked at: rows of the source, half of them among the latest, and of the other side
+    of each join.
+    """
+
+    n_rows: int
+    n_held: int
+
+
+GLIMPSE, LESSON, STUDY = Care(256, 4096), Care(512, 4096), Care(512, 16_384)
 
 
 def make_choosers(
@@ -101,49 +112,62 @@ class Chooser:
         """The features of rows like these that come after the first `n_rows`."""
         return {**features, ARRIVAL: np.full_like(features[ARRIVAL], n_rows)}
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """Some of the first `n_rows` rows: of the latest, and from anywhere."""
-        n_each = _SAMPLE_ROWS // 2
-        latest = rng.integers(max(0, n_rows - _LATEST), n_rows, n_each, dtype=np.int32)
-        return latest, rng.integers(0, n_rows, n_each, dtype=np.int32)
+    def sample(self, n_rows: int, care: Care, rng: np.random.Generator) -> Ids:
+        """Some of the first `n_rows` rows: first of the latest, then as many from anywhere."""
+        n_each = care.n_rows // 2
+        rows = rng.integers(0, n_rows, 2 * n_each, dtype=np.int32)
+        n_latest = min(_LATEST, n_rows)
+        rows[:n_each] %= n_latest
+        rows[:n_each] += n_rows - n_latest
+        return rows
 
-    def costs(
-        self, rows: Ids, n_rows: Sequence[int], statistics: Statistics, rng: np.random.Generator
-    ) -> Costs:
-        """For each row (line) the tuples that come of it joined with everything beyond each of the
-        joins (column), when so many rows of all sources have come.
+    def expected(self, statistics: Statistics, n_rows: Sequence[int]) -> list[float]:
+        """Tuples that come of a row on average joined with everything beyond each of the joins."""
+        world = World([float(n) for n in n_rows], statistics.selectivity, self._tree)
+        selectivity = statistics.selectivity
+        return [
+            world.size(beyond) * selectivity[edge.number]
+            for edge, beyond in zip(self.joins, self._beyond, strict=True)
+        ]
+
+    def further(self, statistics: Statistics, n_rows: Sequence[int]) -> list[float]:
+        """For each join the tuples that come of one match there, joined with everything beyond; at
+        least the match itself.
         """
         world = World([float(n) for n in n_rows], statistics.selectivity, self._tree)
-        found = np.zeros((rows.shape[0], len(self.joins)))
-        for number, edge in enumerate(self.joins):
-            n_held = n_rows[edge.other(self.source)]
-            if n_held:
-                further = world.size(self._beyond[number]) / n_held
-                n_matches = self.matches(edge, rows, n_held, statistics, rng)
-                found[:, number] = n_matches * max(1.0, further)
-        return found
+        return [
+            max(1.0, world.size(beyond) / max(1, n_rows[edge.other(self.source)]))
+            for edge, beyond in zip(self.joins, self._beyond, strict=True)
+        ]
 
     def matches(
         self,
-        edge: JoinEdge,
         rows: Ids,
-        n_held: int,
+        n_rows: Sequence[int],
+        care: Care,
         statistics: Statistics,
         rng: np.random.Generator,
-    ) -> npt.NDArray[np.float64]:
-        """For each row how many of the first `n_held` rows on the other side of a join it meets."""
-        held_rows = np.arange(n_held, dtype=np.int32)
-        if n_held > _HELD_ROWS:
-            held_rows = rng.integers(0, n_held, _HELD_ROWS, dtype=np.int32)
-        held = statistics.words_of(edge, edge.other(self.source), held_rows)
-        words, is_asked = statistics.keys_of(edge, self.source, rows)
-        found = np.empty(words.shape[0], dtype=np.int64)
-        n_equal_each(words, held, found)
-        n_matches = found.astype(np.float64)
-        n_matches *= n_held / held_rows.shape[0]
-        if is_asked is not None:
-            n_matches[~is_asked] = 0.0
-        return n_matches
+    ) -> Costs:
+        """For each row (line) how many rows it meets on the other side of each of the joins (column),
+        when so many rows of all sources have come.
+        """
+        found = np.zeros((rows.shape[0], len(self.joins)))
+        n_matches = np.empty(rows.shape[0], dtype=np.int64)
+        for number, edge in enumerate(self.joins):
+            other = edge.other(self.source)
+            n_held = n_rows[other]
+            if not n_held:
+                continue
+            if n_held > care.n_held:
+                held_rows = rng.integers(0, n_held, care.n_held, dtype=np.int32)
+            else:
+                held_rows = np.arange(n_held, dtype=np.int32)
+            words, is_asked = statistics.keys_of(edge, self.source, rows)
+            n_equal_each(words, statistics.words_of(edge, other, held_rows), n_matches)
+            found[:, number] = n_matches * (n_held / held_rows.shape[0])
+            if is_asked is not None:
+                found[~is_asked, number] = 0.0
+        return found
 
 
 def _beyond(tree: JoinTree, edge: JoinEdge, source: int) -> int:

@@ -21,16 +21,18 @@ _SHARE = 0.08  # of the tuples of a stretch that must be surprises
 class Drift:
     """Compares each stretch with the one before; call `glance` at the end of each.
 
-    `n_intermediate` is how many tuples of several sources were routed on, as of the last glance.
+    As of the last glance, `has_drifted` says whether much of what was found was not to be expected, and
+    `n_intermediate` how many tuples of several sources were routed on since the beginning.
     """
 
     def __init__(self) -> None:
+        self.has_drifted = False
         self.n_intermediate = 0
         self._counts: dict[tuple[int, int], tuple[int, int]] = {}
         self._found: dict[tuple[int, int], float] = {}  # for each tuple, in the stretch before
 
-    def glance(self, routes: Iterable[Route]) -> bool:
-        """Whether much of what was found since the last glance was not to be expected."""
+    def glance(self, routes: Iterable[Route]) -> None:
+        """Compare what was found since the last glance with what was to be expected."""
         sums: dict[tuple[int, int], tuple[int, int]] = {}
         for route in routes:
             if route.fork is None:
@@ -55,4 +57,4 @@ class Drift:
                 surprise += max(0.0, n_out - _TIMES * self._found[key] * n_in)
             self._found[key] = n_out / n_in
         self._counts = sums
-        return surprise > _SHARE * work
+        self.has_drifted = surprise > _SHARE * work

@@ -1,10 +1,10 @@
 """Whether data has horizontal partitions, and whether an order of its own for each part pays.
 
 *A survey* of a source with several joins looks at a sample of its rows: what each would meet at each
-join. If even the best choice for every single row would not spare much, there are no parts, and that is
-all it costs (a tenth of a millisecond). Else one half of the sample says by which values, or by which
-time of arrival, parts can be told (`regions`), and the other half, which had no say in it, whether that
-is true: noise always looks like parts to those rows that were searched for them.
+join. If even the best choice for every single row would not spare much, there are no parts. Else one
+half of the sample says by which values, or by which time of arrival, parts can be told (`regions`), and
+the other half, which had no say in it, whether that is true: noise always looks like parts to those
+rows that were searched for them. A glimpse, of few rows, comes first; it ends most surveys.
 
 *The price* of either way is counted in tuples, as for forms. A part is a source of its own: it has the
 matches of its rows, so many of them are there, so many will come. What the query costs is the sum over
@@ -19,25 +19,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.stairs.chooser import Chooser
+from eddies.core.batch import Ids
+from eddies.core.stairs.chooser import GLIMPSE, STUDY, Care, Chooser
 from eddies.core.stairs.outlook import Outlook
 from eddies.core.stairs.plan import Form, Forms, Planner, World
-from eddies.core.stairs.regions import Costs, Features, Leaf, Regions, choices, learn
+from eddies.core.stairs.regions import (
+    MOST_DEPTH,
+    Costs,
+    Features,
+    Leaf,
+    Regions,
+    choices,
+    learn,
+)
 from eddies.core.stairs.statistics import Statistics
 
-__all__ = ["Part", "Parting", "pays", "survey"]
+__all__ = ["Lack", "Part", "Parting", "pays", "survey"]
 
 _FEWEST_ROWS = 512  # of a source before it is surveyed
 _FEWEST_MATCHES = 0.25  # a row at its source's best join: below, no order costs much
 _MOST_KEPT = 0.7  # of the matches at the best join for all that parts may leave
+_MOST_KEPT_BY_ONE_CUT = 0.9  # the same at a glimpse, which looks for two parts
+_CLEAR = 60  # matches counted at a glimpse; fewer say nothing
 _MOST_COST = 0.85  # of what the rows to come would cost otherwise
 _LEAST_GAIN = 1.03  # all work without parts by all work with them, on average over the ends
 _UNSEEN = 0.005  # matches of a row assumed where a part has none
 _NOTHING = 1e-9  # of the rows: what is not there must not look as if it were known to have ended
+
+
+class Lack(Enum):
+    """What a survey missed: matches, of which there may be more when more rows have come, or parts."""
+
+    MATCHES = "matches"
+    PARTS = "parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,57 +80,99 @@ class Parting:
 
 
 def survey(
-    chooser: Chooser, n_rows: Sequence[int], statistics: Statistics, rng: np.random.Generator
-) -> Parting | None:
-    """The parts of a source, when so many rows of each source have come; None: there are none."""
-    n_own = n_rows[chooser.source]
-    if n_own < _FEWEST_ROWS:
-        return None
-    latest, anywhere = chooser.sample(n_own, rng)
-    rows = np.concatenate([latest, anywhere])
-    costs = chooser.costs(rows, n_rows, statistics, rng)
-    if not _could_gain(costs):
-        return None
+    chooser: Chooser,
+    n_rows: Sequence[int],
+    statistics: Statistics,
+    rng: np.random.Generator,
+    *,
+    has_drifted: bool = False,
+) -> Parting | Lack:
+    """The parts of a source, when so many rows of each source have come.
+
+    Where a join matches little on average, all rows may go there first, and nothing is looked at;
+    unless data `has_drifted`, and the latest rows may have little to do with the average.
+    """
+    if n_rows[chooser.source] < _FEWEST_ROWS:
+        return Lack.MATCHES
+    if not has_drifted and min(chooser.expected(statistics, n_rows)) < _FEWEST_MATCHES:
+        return Lack.MATCHES
+    rows, costs, matches = _look(chooser, n_rows, GLIMPSE, statistics, rng)
+    is_clear = _n_seen(chooser, matches, n_rows, GLIMPSE) >= _CLEAR
+    if is_clear and (lack := _lack(costs)) is not None:
+        return lack
+    if is_clear and _confirmed(chooser.features(rows), costs, 1, _MOST_KEPT_BY_ONE_CUT) is None:
+        return Lack.PARTS
+    rows, costs, matches = _look(chooser, n_rows, STUDY, statistics, rng)
+    if (lack := _lack(costs)) is not None:
+        return lack
     features = chooser.features(rows)
-    is_taught = np.arange(rows.shape[0]) % 2 == 0  # of the latest and of the others one half each
-    regions = learn(_some(features, is_taught), costs[is_taught])
+    regions = _confirmed(features, costs, MOST_DEPTH, _MOST_KEPT)
+    if regions is None:
+        return Lack.PARTS
+    return _parting(chooser, n_rows[chooser.source], regions, features, matches)
+
+
+def _look(
+    chooser: Chooser,
+    n_rows: Sequence[int],
+    care: Care,
+    statistics: Statistics,
+    rng: np.random.Generator,
+) -> tuple[Ids, Costs, Costs]:
+    """Some rows, the tuples that come of each of them beyond each join, and what it meets there."""
+    rows = chooser.sample(n_rows[chooser.source], care, rng)
+    matches = chooser.matches(rows, n_rows, care, statistics, rng)
+    return rows, matches * chooser.further(statistics, n_rows), matches
+
+
+def _confirmed(features: Features, costs: Costs, depth: int, most_kept: float) -> Regions | None:
+    """Regions that every second row says there are, if the others confirm that they spare enough."""
+    regions = learn(_some(features, slice(0, None, 2)), costs[::2], most_depth=depth)
     if isinstance(regions, Leaf):
         return None
-    chosen = choices(regions, features, rows.shape[0])
-    unseen, by_region = costs[~is_taught], chosen[~is_taught]
-    kept = float(unseen[np.arange(unseen.shape[0]), by_region].sum())
-    if kept > _MOST_KEPT * float(unseen.sum(axis=0).min()):
-        return None
-    n_latest = latest.shape[0]
-    is_latest = np.arange(rows.shape[0]) < n_latest
-    coming = chooser.to_come(_some(features, is_latest), n_own)
+    unseen = costs[1::2]
+    chosen = choices(regions, _some(features, slice(1, None, 2)), unseen.shape[0])
+    kept = float(unseen[np.arange(unseen.shape[0]), chosen].sum())
+    return regions if kept <= most_kept * float(unseen.sum(axis=0).min()) else None
+
+
+def _parting(
+    chooser: Chooser, n_own: int, regions: Regions, features: Features, matches: Costs
+) -> Parting:
+    """How many rows each part has and what they match, by the rows that only confirmed it."""
+    chosen = choices(regions, features, matches.shape[0])
+    n_latest = matches.shape[0] // 2
+    coming = chooser.to_come(_some(features, slice(0, n_latest)), n_own)
     to_come = choices(regions, coming, n_latest)
-    direct = np.stack(
-        [
-            chooser.matches(edge, rows, n_rows[edge.other(chooser.source)], statistics, rng)
-            for edge in chooser.joins
-        ],
-        axis=1,
-    )
     parts = []
     for choice in np.unique(chosen).tolist():
         is_here = chosen == choice
-        believed = is_here & ~is_taught
-        matches = direct[believed if believed.any() else is_here].mean(axis=0)
-        now, later = float(is_here[~is_latest].mean()), float((to_come == choice).mean())
-        parts.append(Part(chooser.joins[choice].number, now, later, tuple(matches.tolist())))
+        believed = matches[1::2][is_here[1::2]]
+        if not believed.shape[0]:
+            believed = matches[is_here]
+        now, later = float(is_here[n_latest:].mean()), float((to_come == choice).mean())
+        by_join = tuple(believed.mean(axis=0).tolist())
+        parts.append(Part(chooser.joins[choice].number, now, later, by_join))
     joins = tuple(edge.number for edge in chooser.joins)
     return Parting(chooser.source, regions, joins, tuple(parts))
 
 
-def _could_gain(costs: Costs) -> bool:
-    """Whether the best join for every single row would spare enough beside the best for all."""
+def _lack(costs: Costs) -> Lack | None:
+    """Why even the best join for every single row would not spare enough beside the best for all."""
     whole, ideal = float(costs.sum(axis=0).min()), float(costs.min(axis=1).sum())
-    is_dear = whole > _FEWEST_MATCHES * costs.shape[0]
-    return is_dear and ideal < _MOST_KEPT * whole
+    if whole <= _FEWEST_MATCHES * costs.shape[0]:
+        return Lack.MATCHES
+    return Lack.PARTS if ideal > _MOST_KEPT * whole else None
 
 
-def _some(features: Features, chosen: npt.NDArray[np.bool_]) -> dict[str, npt.NDArray[np.int64]]:
+def _n_seen(chooser: Chooser, matches: Costs, n_rows: Sequence[int], care: Care) -> float:
+    """Matches that were really counted, at the join that has fewest."""
+    n_held = (n_rows[edge.other(chooser.source)] for edge in chooser.joins)
+    shares = [min(1.0, care.n_held / max(1, n)) for n in n_held]
+    return float((matches.sum(axis=0) * shares).min())
+
+
+def _some(features: Features, chosen: slice) -> dict[str, npt.NDArray[np.int64]]:
     return {name: values[chosen] for name, values in features.items()}
 
 

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 ARRIVAL = "arrival"
-_MOST_DEPTH = 3
+MOST_DEPTH = 3
 _FEWEST_ROWS = 24  # of a sample in a part
 _LEAST_GAIN = 0.10  # of the expected tuples of the whole sample, for a split to be made
 
@@ -62,11 +62,13 @@ class Split:
 Regions = Leaf | Split
 
 
-def learn(features: Features, costs: Costs, now: Regions | None = None) -> Regions:
+def learn(
+    features: Features, costs: Costs, now: Regions | None = None, most_depth: int = MOST_DEPTH
+) -> Regions:
     """The tree for rows with these features and costs. Ties are decided for what is in force."""
     total = float(costs.sum(axis=0).min()) if costs.shape[0] else 0.0
     default = now.choice if isinstance(now, Leaf) else 0
-    return _grow(features, costs, max(total, 1.0), _MOST_DEPTH, default)
+    return _grow(features, costs, max(total, 1.0), most_depth, default)
 
 
 def _grow(features: Features, costs: Costs, total: float, depth: int, default: int) -> Regions:

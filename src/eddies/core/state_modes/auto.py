@@ -52,7 +52,7 @@ from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.stairs.chooser import make_choosers
 from eddies.core.stairs.drift import Drift
-from eddies.core.stairs.partitions import Parting, pays, survey
+from eddies.core.stairs.partitions import Lack, Parting, pays, survey
 from eddies.core.stairs.plan import Planner
 from eddies.core.stairs.repeats import Repeats
 from eddies.core.stairs.statistics import Statistics
@@ -71,8 +71,12 @@ LOOK = 10_000  # tuples that take as long as a look
 SURVEY = 50_000  # tuples handled before parts of the data are searched for
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
-STRETCH = 1.1  # of work between two glances at what steps find
-DRIFTED, CALM = 1.25, 2.0  # of work between two surveys, if steps find far more than before; if not
+COARSE = (
+    2.5  # growth of a join until it is sampled anew, to know where a survey cannot gain anything
+)
+STRETCH = 1.15  # of work between two glances at what steps find
+DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
+EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
 INTERMEDIATE = 0.1  # of all tuples that are intermediate results, for a survey to be worth it
 LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
@@ -128,6 +132,7 @@ class AutoMode(StateMode):
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
         self._drift = Drift()
         self._next_stretch = SURVEY  # at which count of tuples handled to compare what steps found
+        self._calm = CALM  # of work before the next survey
         self._surveyed_at = 0  # tuples handled, when a sample was searched for parts
         self._statistics: Statistics | None = None  # for surveys before STAIRs were made
         self._n_parted = 0  # how often parts were found so far
@@ -237,6 +242,8 @@ class AutoMode(StateMode):
                 if has_ended:
                     self._made.end(relation)
             statistics = self._made.statistics
+            if self._statistics is not None:
+                statistics.trust(self._statistics)
             for source, n_seen in enumerate(self._began_at):
                 statistics.begin(source, n_seen)
             for source, n_rows in enumerate(self._n_streamed):  # at most one, the last
@@ -266,8 +273,9 @@ class AutoMode(StateMode):
             return False
         self._next_stretch = int(STRETCH * n_handled) + LOOK
         routes = (route for table in self._tables for route in table.routes())
-        has_drifted = self._drift.glance(routes)
-        if n_handled < (DRIFTED if has_drifted else CALM) * self._surveyed_at:
+        self._drift.glance(routes)
+        has_drifted = self._drift.has_drifted
+        if n_handled < (DRIFTED if has_drifted else self._calm) * self._surveyed_at:
             return False
         return has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
 
@@ -302,12 +310,17 @@ class AutoMode(StateMode):
         if statistics is None:
             history = History(len(self._graph.roles))
             statistics = self._statistics = Statistics(self._graph, tree, self._stems, history)
-        statistics.refresh()
+        statistics.refresh(COARSE)
         stores = [stem.store for stem in self._stems]
+        self._calm = CALM
         for chooser in make_choosers(self._graph, tree, stores, by_content=True).values():
-            found = survey(chooser, n_rows, statistics, self._rng)
-            if found is not None:
+            found = survey(
+                chooser, n_rows, statistics, self._rng, has_drifted=self._drift.has_drifted
+            )
+            if isinstance(found, Parting):
                 return found
+            if found is Lack.MATCHES:
+                self._calm = EARLY
         return None
 
     def _leave_parts(self, regional: RegionalMode) -> None:

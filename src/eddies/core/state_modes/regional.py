@@ -32,7 +32,7 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
-from eddies.core.stairs.chooser import Chooser, make_choosers
+from eddies.core.stairs.chooser import LESSON, Chooser, make_choosers
 from eddies.core.stairs.regions import Regions, Split, describe, learn
 from eddies.core.stairs.tuples import Tuples
 from eddies.core.state.rows import Block
@@ -167,9 +167,10 @@ class RegionalMode(JoinsMode):
         n_rows = self._taken[chooser.source]
         if not n_rows:
             return False
-        rows = np.unique(np.concatenate(chooser.sample(n_rows, self._rng)))
+        rows = chooser.sample(n_rows, LESSON, self._rng)
         self.statistics.refresh()
-        costs = chooser.costs(rows, self._taken, self.statistics, self._rng)
+        costs = chooser.matches(rows, self._taken, LESSON, self.statistics, self._rng)
+        costs *= chooser.further(self.statistics, self._taken)
         regions = learn(chooser.features(rows), costs, chooser.regions)
         is_new = regions != chooser.regions
         chooser.regions = regions
