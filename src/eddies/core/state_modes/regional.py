@@ -33,7 +33,7 @@ from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
 from eddies.core.stairs.chooser import LESSON, Chooser, make_choosers
-from eddies.core.stairs.regions import Regions, Split, describe, learn
+from eddies.core.stairs.regions import Regions, Split, choices, describe, learn
 from eddies.core.stairs.tuples import Tuples
 from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
@@ -44,6 +44,7 @@ __all__ = ["RegionalMode"]
 _GROWTH = 1.06  # of the rows seen between two lessons
 _FEWEST_MOVED = 64
 _UNDIVIDED = 4  # lessons in a row without parts, until they are taken to be gone
+_CLEARLY = 0.9  # of the tuples that the parts in force leave
 _PATIENCE = 2.0  # of the rows seen between two moves: whoever moves often was wrong often
 
 
@@ -71,6 +72,7 @@ class RegionalMode(JoinsMode):
         self._choosers = make_choosers(graph, self.tree, stores, by_content=by_content)
         self._next_lesson = 0
         self._next_move = 0
+        self._is_divided = False  # whether the last lesson found parts
         self._n_undivided = 0  # lessons in a row that found no parts
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
@@ -100,14 +102,14 @@ class RegionalMode(JoinsMode):
         if n_seen < self._next_lesson:
             return
         self._next_lesson = int(n_seen * _GROWTH) + 1
+        self._is_divided = False
         for chooser in self._choosers.values():
             is_new = self._learn(chooser)
             if not (self._undoes and is_new and n_seen >= self._next_move):
                 continue
             if self._move_misplaced(chooser):
                 self._next_move = int(n_seen * _PATIENCE)
-        is_divided = any(isinstance(c.regions, Split) for c in self._choosers.values())
-        self._n_undivided = 0 if is_divided else self._n_undivided + 1
+        self._n_undivided = 0 if self._is_divided else self._n_undivided + 1
 
     @property
     def is_undivided(self) -> bool:
@@ -128,10 +130,13 @@ class RegionalMode(JoinsMode):
             self._taken[role.source_id] = self._given_out[role.source_id] = n_rows
             self.stairs.history.routed[role.source_id] = n_rows
         self._close()
-        chooser = self._choosers[source]
-        chooser.regions = regions
-        self._next_lesson = int(sum(self._taken) * _GROWTH) + 1
-        self._take_apart(chooser, kept)
+        self._choosers[source].regions = regions
+        n_seen = sum(self._taken)
+        self._next_lesson, self._next_move = int(n_seen * _GROWTH) + 1, int(n_seen * _PATIENCE)
+        for chooser in self._choosers.values():
+            if chooser.source != source:
+                self._learn(chooser)
+            self._take_apart(chooser, kept)
 
     def _take_apart(self, chooser: Chooser, kept: Mapping[int, Sequence[Tuples]]) -> None:
         """Turn the views of a source into what its rows would have left if they had always been sent
@@ -163,7 +168,9 @@ class RegionalMode(JoinsMode):
         self._report(chooser, rows.n_rows, n_made, started, before)
 
     def _learn(self, chooser: Chooser) -> bool:
-        """Learn the parts anew; whether they changed."""
+        """Learn the parts anew; whether they changed. Those in force stay unless others are clearly
+        better: to change between two that are as good would move rows to and fro.
+        """
         n_rows = self._taken[chooser.source]
         if not n_rows:
             return False
@@ -171,10 +178,17 @@ class RegionalMode(JoinsMode):
         self.statistics.refresh()
         costs = chooser.matches(rows, self._taken, LESSON, self.statistics, self._rng)
         costs *= chooser.further(self.statistics, self._taken)
-        regions = learn(chooser.features(rows), costs, chooser.regions)
-        is_new = regions != chooser.regions
+        features = chooser.features(rows)
+        regions = learn(features, costs, chooser.regions)
+        self._is_divided |= isinstance(regions, Split)
+        now, other = (
+            float(costs[np.arange(rows.shape[0]), choices(parts, features, rows.shape[0])].sum())
+            for parts in (chooser.regions, regions)
+        )
+        if regions == chooser.regions or other > _CLEARLY * now:
+            return False
         chooser.regions = regions
-        return is_new
+        return True
 
     def _move_misplaced(self, chooser: Chooser) -> bool:
         """Promote rows that wait where they would not be sent any more; whether there were any."""
