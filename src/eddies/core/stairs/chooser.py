@@ -23,7 +23,7 @@ from eddies.core.stairs.regions import ARRIVAL, Costs, Features, Leaf, Regions, 
 from eddies.core.stairs.statistics import Statistics
 from eddies.core.state.rows import Block, RowStore
 
-__all__ = ["GLIMPSE", "LESSON", "STUDY", "Care", "Chooser", "make_choosers"]
+__all__ = ["GLIMPSE", "STUDY", "Care", "Chooser", "make_choosers"]
 
 _LATEST = 2048  # rows that stand for those to come
 
@@ -37,7 +37,7 @@ class Care(NamedTuple):
     n_held: int
 
 
-GLIMPSE, LESSON, STUDY = Care(256, 4096), Care(512, 4096), Care(512, 16_384)
+GLIMPSE, STUDY = Care(256, 4096), Care(512, 16_384)
 
 
 def make_choosers(

@@ -32,7 +32,7 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
-from eddies.core.stairs.chooser import LESSON, Chooser, make_choosers
+from eddies.core.stairs.chooser import STUDY, Chooser, make_choosers
 from eddies.core.stairs.regions import Regions, Split, choices, describe, learn
 from eddies.core.stairs.tuples import Tuples
 from eddies.core.state.rows import Block
@@ -104,8 +104,8 @@ class RegionalMode(JoinsMode):
         self._next_lesson = int(n_seen * _GROWTH) + 1
         self._is_divided = False
         for chooser in self._choosers.values():
-            is_new = self._learn(chooser)
-            if not (self._undoes and is_new and n_seen >= self._next_move):
+            is_better = self._learn(chooser)
+            if not (self._undoes and is_better and n_seen >= self._next_move):
                 continue
             if self._move_misplaced(chooser):
                 self._next_move = int(n_seen * _PATIENCE)
@@ -168,15 +168,15 @@ class RegionalMode(JoinsMode):
         self._report(chooser, rows.n_rows, n_made, started, before)
 
     def _learn(self, chooser: Chooser) -> bool:
-        """Learn the parts anew; whether they changed. Those in force stay unless others are clearly
-        better: to change between two that are as good would move rows to and fro.
+        """Learn the parts anew; whether they are clearly better than those in force, so that rows that
+        wait elsewhere should move: for others that are as good they would move to and fro.
         """
         n_rows = self._taken[chooser.source]
         if not n_rows:
             return False
-        rows = chooser.sample(n_rows, LESSON, self._rng)
+        rows = chooser.sample(n_rows, STUDY, self._rng)
         self.statistics.refresh()
-        costs = chooser.matches(rows, self._taken, LESSON, self.statistics, self._rng)
+        costs = chooser.matches(rows, self._taken, STUDY, self.statistics, self._rng)
         costs *= chooser.further(self.statistics, self._taken)
         features = chooser.features(rows)
         regions = learn(features, costs, chooser.regions)
@@ -185,10 +185,8 @@ class RegionalMode(JoinsMode):
             float(costs[np.arange(rows.shape[0]), choices(parts, features, rows.shape[0])].sum())
             for parts in (chooser.regions, regions)
         )
-        if regions == chooser.regions or other > _CLEARLY * now:
-            return False
         chooser.regions = regions
-        return True
+        return other < _CLEARLY * now
 
     def _move_misplaced(self, chooser: Chooser) -> bool:
         """Promote rows that wait where they would not be sent any more; whether there were any."""
