@@ -66,10 +66,6 @@ class Statistics:
         self._began_at, self._rate, self._last_look = other._began_at, other._rate, other._last_look
         self._n_offered = other._n_offered
 
-    def trust(self, other: Statistics) -> None:
-        """Take over what `other`, of the same tree over the same rows, has sampled."""
-        self.selectivity, self._sampled_at = other.selectivity, other._sampled_at
-
     def note_streamed(
         self, source: int, block: Block, n_before: int = 0, n_offered_before: int = 0
     ) -> None:

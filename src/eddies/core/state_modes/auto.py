@@ -43,7 +43,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import make_join_tree
+from eddies.core.join_tree import JoinTree, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.stem import SteM
@@ -242,8 +242,6 @@ class AutoMode(StateMode):
                 if has_ended:
                     self._made.end(relation)
             statistics = self._made.statistics
-            if self._statistics is not None:
-                statistics.trust(self._statistics)
             for source, n_seen in enumerate(self._began_at):
                 statistics.begin(source, n_seen)
             for source, n_rows in enumerate(self._n_streamed):  # at most one, the last
@@ -306,11 +304,7 @@ class AutoMode(StateMode):
         if not all(n_rows):
             return None
         tree = make_join_tree(self._graph)
-        statistics = self._statistics if self._made is None else self._made.statistics
-        if statistics is None:
-            history = History(len(self._graph.roles))
-            statistics = self._statistics = Statistics(self._graph, tree, self._stems, history)
-        statistics.refresh(COARSE)
+        statistics = self._known(tree)
         stores = [stem.store for stem in self._stems]
         self._calm = CALM
         for chooser in make_choosers(self._graph, tree, stores, by_content=True).values():
@@ -322,6 +316,18 @@ class AutoMode(StateMode):
             if found is Lack.MATCHES:
                 self._calm = EARLY
         return None
+
+    def _known(self, tree: JoinTree) -> Statistics:
+        """What the last look has sampled; before the first one, samples of our own. Those of STAIRs are
+        not taken anew: it must not depend on surveys what they decide.
+        """
+        if self._made is not None and self._made.statistics.n_samples:
+            return self._made.statistics
+        if self._statistics is None:
+            history = History(len(self._graph.roles))
+            self._statistics = Statistics(self._graph, tree, self._stems, history)
+        self._statistics.refresh(COARSE)
+        return self._statistics
 
     def _leave_parts(self, regional: RegionalMode) -> None:
         """No parts are left: STAIRs go on, as views of the SteMs at first."""

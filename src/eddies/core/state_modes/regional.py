@@ -9,6 +9,11 @@ windowed policy (section 5.4).
 Parts are learned anew every few batches. Rows that then turn out to wait in the wrong STAIR (the first
 ones, mostly) are promoted to the right one, at a safe point: initial mistakes are undone. With
 state="joins" they stay where they are.
+
+state="auto" comes here in mid-query (`take_over`), when parts of the data are seen to want different
+orders, and leaves again when there are none any more (`is_undivided`).
+
+Known limitation: no forms are kept; what a STAIR holds is what was routed to it.
 """
 
 from __future__ import annotations
