@@ -17,6 +17,7 @@ __all__ = [
     "Index",
     "bloom_of",
     "cheapest_way",
+    "best_cut",
     "compact",
     "copy_bytes",
     "equal_keys",
@@ -28,6 +29,7 @@ __all__ = [
     "joined_size",
     "lightest_nodes",
     "mix_word",
+    "n_equal_each",
     "n_equal_pairs",
     "offsets_of",
     "text_word",
@@ -56,6 +58,23 @@ def compact(keep: Sequence[bool], pairs: Sequence[tuple[int, int]]) -> list[tupl
 
 def n_equal_pairs(few: Sequence[int], many: Sequence[int]) -> int:
     return sum(a == b for a in few for b in many)
+
+
+def n_equal_each(few: Sequence[int], many: Sequence[int]) -> list[int]:
+    return [sum(a == b for b in many) for a in few]
+
+
+def best_cut(values: Sequence[int], costs: Sequence[Sequence[float]], fewest: int) -> float:
+    """The least cost of two parts, rows with values up to one and above it, each at its best join."""
+    found = [float("inf")]
+    for value in values:
+        parts = [
+            [cost for v, cost in zip(values, costs, strict=True) if (v <= value) == is_left]
+            for is_left in (True, False)
+        ]
+        if all(len(part) >= fewest for part in parts):
+            found.append(sum(min(map(sum, zip(*part, strict=True))) for part in parts))
+    return min(found)
 
 
 def offsets_of(lengths: Sequence[int]) -> list[int]:

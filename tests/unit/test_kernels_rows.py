@@ -11,7 +11,7 @@ import pytest
 from eddies.core.kernels import gather as kernels
 from eddies.core.kernels.bloom import PATTERNS, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
-from eddies.core.kernels.sampling import n_equal_pairs
+from eddies.core.kernels.sampling import best_cut, n_equal_each, n_equal_pairs
 from eddies.core.kernels.sums import add_rows, sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
@@ -65,6 +65,26 @@ def test_equal_pairs(n_few: int, n_keys: int) -> None:
     few, many = ([rng.choice(keys) for _ in range(n)] for n in (n_few, 70))
     found = n_equal_pairs(np.array(few, np.uint64), np.array(many, np.uint64))
     assert found == naive.n_equal_pairs(few, many)
+    each = np.empty(n_few, np.int64)
+    n_equal_each(np.array(few, np.uint64), np.array(many, np.uint64), each)
+    assert each.tolist() == naive.n_equal_each(few, many)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 2, 9, 40])
+@pytest.mark.parametrize("n_values", [1, 3, 100])
+@pytest.mark.parametrize("n_joins", [2, 3])
+def test_best_cut(n_rows: int, n_values: int, n_joins: int) -> None:
+    rng = random.Random(f"{n_rows} {n_values} {n_joins}")
+    values = sorted(rng.randrange(n_values) for _ in range(n_rows))
+    costs = [[float(rng.randrange(4)) for _ in range(n_joins)] for _ in values]
+    cost = np.empty(1)
+    for fewest in (1, 2, 5):
+        place = best_cut(np.array(values, np.int64), np.array(costs).ravel(), fewest, cost)
+        expected = naive.best_cut(values, costs, fewest)
+        assert cost[0] == expected
+        assert (place >= 0) == (expected < float("inf"))
+        if place >= 0:
+            assert values[place] < values[place + 1]
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5]])

@@ -126,8 +126,8 @@ def test_threads_find_the_best_order_together() -> None:
     for router in eddy._routers:
         route = router.table.entry(query_source(query, "f"))
         assert route.fork is not None
-        for candidate, n_in in zip(route.fork.candidates, route.n_in, strict=True):
-            first[candidate.name] += n_in
+        for candidate, way in zip(route.fork.candidates, route.ways, strict=True):
+            first[candidate.name] += way.n_in
     assert first["stem:d2"] > 0.6 * n_rows
 
 

@@ -98,6 +98,14 @@ class Stairs:
                 return mask
             mask = grown
 
+    def kept_forms(self) -> dict[int, list[Tuples]]:
+        """All tuples over some sets of sources, by mask: those that STAIRs hold as complete forms."""
+        return {
+            stair.form: list(stair)
+            for stair in self.all_stairs()
+            if stair.form and not stair.is_on_demand
+        }
+
     def demote(
         self, stair: Stair, signature: Signature, to: int, scratch: Scratch, rows: Ids | None = None
     ) -> None:

@@ -19,10 +19,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ARRIVAL", "Leaf", "Regions", "Split", "learn"]
+from eddies.core.kernels.sampling import best_cut
+
+__all__ = [
+    "ARRIVAL",
+    "Costs",
+    "Features",
+    "Leaf",
+    "Regions",
+    "Split",
+    "choices",
+    "describe",
+    "learn",
+]
 
 ARRIVAL = "arrival"
-_MOST_DEPTH = 3
+MOST_DEPTH = 3
 _FEWEST_ROWS = 24  # of a sample in a part
 _LEAST_GAIN = 0.10  # of the expected tuples of the whole sample, for a split to be made
 
@@ -50,11 +62,13 @@ class Split:
 Regions = Leaf | Split
 
 
-def learn(features: Features, costs: Costs, now: Regions | None = None) -> Regions:
+def learn(
+    features: Features, costs: Costs, now: Regions | None = None, most_depth: int = MOST_DEPTH
+) -> Regions:
     """The tree for rows with these features and costs. Ties are decided for what is in force."""
     total = float(costs.sum(axis=0).min()) if costs.shape[0] else 0.0
     default = now.choice if isinstance(now, Leaf) else 0
-    return _grow(features, costs, max(total, 1.0), _MOST_DEPTH, default)
+    return _grow(features, costs, max(total, 1.0), most_depth, default)
 
 
 def _grow(features: Features, costs: Costs, total: float, depth: int, default: int) -> Regions:
@@ -86,19 +100,10 @@ def _lowest(sums: npt.NDArray[np.float64], default: int) -> int:
 def _best_cut(values: npt.NDArray[np.int64], costs: Costs) -> tuple[float, int]:
     """The least cost of cutting at a value, and the value."""
     order = np.argsort(values, kind="stable")
-    ordered, sums = values[order], np.cumsum(costs[order], axis=0)
-    left = sums.min(axis=1)
-    right = (sums[-1] - sums).min(axis=1)
-    cost = left + right
-    places = np.arange(1, len(ordered) + 1)
-    is_cut = np.zeros(len(ordered), dtype=np.bool_)
-    is_cut[:-1] = ordered[1:] != ordered[:-1]
-    is_cut &= (places >= _FEWEST_ROWS) & (places <= len(ordered) - _FEWEST_ROWS)
-    if not is_cut.any():
-        return float("inf"), 0
-    cost[~is_cut] = np.inf
-    place = int(cost.argmin())
-    return float(cost[place]), int(ordered[place])
+    ordered = values[order]
+    cost = np.empty(1)
+    place = best_cut(ordered, costs[order].ravel(), max(1, _FEWEST_ROWS), cost)
+    return (float("inf"), 0) if place < 0 else (float(cost[0]), int(ordered[place]))
 
 
 def choices(regions: Regions, features: Features, n_rows: int) -> npt.NDArray[np.int64]:

@@ -264,6 +264,11 @@ class Stair:
         return self._view is not None and self._expander is None
 
     @property
+    def is_on_demand(self) -> bool:
+        """Whether tuples of the form are made when they are first asked for."""
+        return self._expander is not None
+
+    @property
     def n_behind(self) -> int:
         """Rows that the index of a view lacks: whoever probes this STAIR as a view pays for them."""
         n_indexed = self._n_indexed if self._view is None else self._view.n_rows
@@ -410,6 +415,17 @@ class Stair:
             if self._owns_view:
                 self._view.release()
         self._view = None
+
+    def hold(self, tuples: Sequence[Tuples]) -> None:
+        """Hold `tuples` instead of a view. Whoever calls this keeps both invariants: it is what
+        promotions out of a STAIR of bare rows would leave, without their detour.
+        """
+        assert self.is_view, "what is held takes the place of a view"
+        self.release()
+        for part in tuples:
+            if part.n_rows:
+                self._append(part)
+        self._history.is_rewritten = True
 
     def materialise(self) -> None:
         """Turn a view into a pool of base tuples."""

@@ -186,6 +186,19 @@ class Statistics:
         words, valid = key_words([(store.column(key[side]), rows) for key in edge.keys])
         return words if valid is None else words[valid != 0]
 
+    def keys_of(
+        self, edge: JoinEdge, source: int, rows: Ids
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_] | None]:
+        """The key words of stored `rows`, and which of them can match at all (None: all)."""
+        store, side = self._stores[source], 0 if source == edge.left else 1
+        words, valid = key_words([(store.column(key[side]), rows) for key in edge.keys])
+        is_asked = None if valid is None else valid != 0
+        flag = self._graph.roles[source].flag
+        if flag is not None:
+            is_wanted = store.column(flag).words(rows) != 0
+            is_asked = is_wanted if is_asked is None else is_asked & is_wanted
+        return words, is_asked
+
 
 def matches(words: npt.NDArray[np.uint64], held: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """For each of `words` how many of `held` are equal."""

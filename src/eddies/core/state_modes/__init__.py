@@ -150,5 +150,7 @@ def make_state_mode(
             stems,
             stamps,
             lambda: StairsMode(graph, stems, stamps, options, clock, events),
+            lambda: RegionalMode(graph, stems, stamps, options, clock, events),
+            options.seed,
         )
     return StemsMode(graph, stems, stamps)

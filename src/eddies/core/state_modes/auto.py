@@ -1,4 +1,4 @@
-"""state="auto": SteMs, and STAIRs as soon as they pay.
+"""state="auto": SteMs; STAIRs as soon as they pay; orders for parts of the data where it has such.
 
 SteMs keep nothing that depends on routing, cost nothing to keep and stream the last source by
 unstored; most queries need no more. They compute intermediate results again for every row that needs
@@ -9,6 +9,11 @@ those included (`stairs.migration.CostAware`). When keeping is cheaper, the same
 From then on the decision is renewed all the time, and may be to keep nothing again.
 
 The way back needs no change of mode: STAIRs that hold only rows are SteMs.
+
+*Parts.* Where data has horizontal partitions, no one order is good for all rows. Now and then, and when
+steps suddenly find far more than they did (`stairs.drift`), a sample of each source with several joins
+is searched for parts (`stairs.partitions`). If orders of their own pay, the same rows go on regionally
+(`regional`). When no parts are left, STAIRs take over again; the next parts must pay twice as much.
 
 *A look is not free.* It takes as long as ten thousand tuples, which is more than a small query has. So
 STAIRs are not even made before it is likely that a look pays for itself:
@@ -25,12 +30,14 @@ STAIRs are not even made before it is likely that a look pays for itself:
 
 Known limitations: cyclic queries, several threads and a memory budget stay with SteMs, which probe by
 all equalities at once, share work and spill. Rows that are pushed without a poll in between are routed
-before the next look.
+before the next look. A source whose rows are never stored is not searched for parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
@@ -43,10 +50,17 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
+from eddies.core.stairs.chooser import make_choosers
+from eddies.core.stairs.drift import Drift
+from eddies.core.stairs.partitions import Lack, Parting, pays, survey
 from eddies.core.stairs.plan import Planner
 from eddies.core.stairs.repeats import Repeats
+from eddies.core.stairs.statistics import Statistics
+from eddies.core.stairs.tuples import History
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import Resumed, StateMode
+from eddies.core.state_modes.joins import JoinsMode
+from eddies.core.state_modes.regional import RegionalMode
 from eddies.core.state_modes.stairs import StairsMode
 from eddies.core.state_modes.stems import StemsMode
 from eddies.errors import UnsupportedError
@@ -54,8 +68,16 @@ from eddies.errors import UnsupportedError
 __all__ = ["AutoMode", "tree_of_stairs"]
 
 LOOK = 10_000  # tuples that take as long as a look
+SURVEY = 50_000  # tuples handled before parts of the data are searched for
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
+COARSE = (
+    2.5  # growth of a join until it is sampled anew, to know where a survey cannot gain anything
+)
+STRETCH = 1.15  # of work between two glances at what steps find
+DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
+EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
+INTERMEDIATE = 0.1  # of all tuples that are intermediate results, for a survey to be worth it
 LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
@@ -76,7 +98,9 @@ def tree_of_stairs(graph: Graph, options: Options) -> JoinTree | None:
 
 
 class AutoMode(StateMode):
-    """Delegates to SteMs, then to STAIRs, which `make_stairs` makes when a look first needs them."""
+    """Delegates to SteMs, then to STAIRs, which `make_stairs` makes when a look first needs them, or to
+    the regional mode that `make_regional` makes when parts of the data want orders of their own.
+    """
 
     stores_on_the_way = False
 
@@ -87,10 +111,14 @@ class AutoMode(StateMode):
         stems: Sequence[SteM],
         stamps: StampRule,
         make_stairs: Callable[[], StairsMode],
+        make_regional: Callable[[], RegionalMode],
+        seed: int = 0,
     ) -> None:
         self._stems_mode = StemsMode(graph, stems, stamps)
-        self._now: StemsMode | StairsMode = self._stems_mode
+        self._now: StemsMode | StairsMode | RegionalMode = self._stems_mode
         self._make_stairs = make_stairs
+        self._make_regional = make_regional
+        self._rng = np.random.default_rng(seed)  # for surveys
         self._made: StairsMode | None = None
         self._graph = graph
         self._stems = stems
@@ -105,6 +133,12 @@ class AutoMode(StateMode):
         self._repeats = Repeats(tree, len(graph.roles))
         self._next_glance = LOOK  # at which count of tuples handled to count those handled again
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
+        self._drift = Drift()
+        self._next_stretch = SURVEY  # at which count of tuples handled to compare what steps found
+        self._calm = CALM  # of work before the next survey
+        self._surveyed_at = 0  # tuples handled, when a sample was searched for parts
+        self._statistics: Statistics | None = None  # for surveys before STAIRs were made
+        self._n_parted = 0  # how often parts were found so far
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
     @property
@@ -116,9 +150,14 @@ class AutoMode(StateMode):
         return 0
 
     @property
-    def stairs(self) -> StairsMode | None:
+    def stairs(self) -> JoinsMode | None:
         """The STAIRs in force, or None while there are SteMs."""
-        return self._now if isinstance(self._now, StairsMode) else None
+        return self._now if isinstance(self._now, JoinsMode) else None
+
+    @property
+    def is_regional(self) -> bool:
+        """Whether parts of the data have orders of their own."""
+        return isinstance(self._now, RegionalMode)
 
     def check(self, n_threads: int) -> None:
         self._stems_mode.check(n_threads)
@@ -127,9 +166,14 @@ class AutoMode(StateMode):
         return self._stems_mode.module_names()
 
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
-        if self._made is not None:
-            self._made.skips_build(ended)
+        for mode in self._modes_made():
+            mode.skips_build(ended)
         return self._stems_mode.skips_build(ended)
+
+    def _modes_made(self) -> list[JoinsMode]:
+        """STAIRs that are in force, or may be."""
+        found: list[JoinsMode] = [] if self._made is None else [self._made]
+        return [*found, self._now] if isinstance(self._now, RegionalMode) else found
 
     def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
         if self._now is self._stems_mode:
@@ -163,11 +207,16 @@ class AutoMode(StateMode):
         """Rows that have come, by source."""
         return [s.n_rows + n for s, n in zip(self._stores, self._n_streamed, strict=True)]
 
-    def _is_worth_a_look(self) -> bool:
-        """Whether a look is little beside the work done since the last, or that done again."""
+    def _n_handled(self) -> int:
+        """Tuples that were routed so far."""
         n_handled = 0
         for table in self._tables:
             n_handled += table.n_handled
+        return n_handled
+
+    def _is_worth_a_look(self) -> bool:
+        """Whether a look is little beside the work done since the last, or that done again."""
+        n_handled = self._n_handled()
         if n_handled < self._next_glance:
             return False
         n_rows = self._n_rows()
@@ -206,8 +255,98 @@ class AutoMode(StateMode):
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
         self._now.take_over()
+        self._forget_routes()
+
+    def _forget_routes(self) -> None:
         for table in self._tables:
             table.forget()
+
+    # Parts of the data
+
+    def _searches(self) -> bool:
+        """Whether parts of the data should be searched for: when steps find far more than they did, and
+        now and then if intermediate results are a good part of the work.
+        """
+        n_handled = self._n_handled()
+        if n_handled < self._next_stretch:
+            return False
+        self._next_stretch = int(STRETCH * n_handled) + LOOK
+        routes = (route for table in self._tables for route in table.routes())
+        self._drift.glance(routes)
+        has_drifted = self._drift.has_drifted
+        if n_handled < (DRIFTED if has_drifted else self._calm) * self._surveyed_at:
+            return False
+        return has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
+
+    def _turn_to_parts(self) -> bool:
+        """Search for parts, and give them orders of their own if that pays. Every row stored must have
+        been routed.
+        """
+        self._surveyed_at = self._n_handled()
+        if all(self._ended) or (self._made is not None and self._made.is_moving):
+            return False
+        parting = self._parting()
+        if parting is None:
+            return False
+        made = self._stairs_mode()
+        if not pays(made.outlook_now(), parting, 2.0**self._n_parted):
+            return False
+        self._n_parted += 1
+        regional = self._make_regional()
+        regional.take_over(parting.source, parting.regions, made.stairs.kept_forms())
+        self._hand_over(made, regional)
+        self._now, self._made = regional, None
+        self._forget_routes()
+        return True
+
+    def _parting(self) -> Parting | None:
+        """The first source that has parts."""
+        n_rows = [store.n_rows for store in self._stores]
+        if not all(n_rows):
+            return None
+        tree = make_join_tree(self._graph)
+        statistics = self._known(tree)
+        stores = [stem.store for stem in self._stems]
+        self._calm = CALM
+        for chooser in make_choosers(self._graph, tree, stores, by_content=True).values():
+            found = survey(
+                chooser, n_rows, statistics, self._rng, has_drifted=self._drift.has_drifted
+            )
+            if isinstance(found, Parting):
+                return found
+            if found is Lack.MATCHES:
+                self._calm = EARLY
+        return None
+
+    def _known(self, tree: JoinTree) -> Statistics:
+        """What the last look has sampled; before the first one, samples of our own. Those of STAIRs are
+        not taken anew: it must not depend on surveys what they decide.
+        """
+        if self._made is not None and self._made.statistics.n_samples:
+            return self._made.statistics
+        if self._statistics is None:
+            history = History(len(self._graph.roles))
+            self._statistics = Statistics(self._graph, tree, self._stems, history)
+        self._statistics.refresh(COARSE)
+        return self._statistics
+
+    def _leave_parts(self, regional: RegionalMode) -> None:
+        """No parts are left: STAIRs go on, as views of the SteMs at first."""
+        made = self._make_stairs()
+        self._hand_over(regional, made)
+        self._made = made
+        self._switch()
+
+    def _hand_over(self, old: JoinsMode, new: JoinsMode) -> None:
+        """`new` goes on with what `old` knows of the past; the tuples that `old` kept are forgotten."""
+        new.skips_build(self._ended)
+        new.statistics.follow(old.statistics)
+        new.stairs.n_handled += old.stairs.n_handled + old.stairs.n_stored
+        for relation, has_ended in enumerate(self._ended):
+            if has_ended:
+                new.end(relation)
+        for stair in old.stairs.all_stairs():
+            stair.release()
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         if self._now is not self._stems_mode:
@@ -220,8 +359,7 @@ class AutoMode(StateMode):
             self._made.statistics.note_streamed(source, block)
         if self._multiplies or self._is_worth_a_look():
             self._multiplies = False
-            if self._stairs_mode().would_pay():
-                self._switch()
+            if self._look():
                 self._now.at_safe_point()
         return self._stems_mode.drive(relation, block)
 
@@ -235,8 +373,8 @@ class AutoMode(StateMode):
 
     def end(self, relation: int) -> None:
         self._ended[relation] = True
-        if self._made is not None:
-            self._made.end(relation)
+        for mode in self._modes_made():
+            mode.end(relation)
 
     def before_last(self, relation: int) -> None:
         """SteMs remove dead ends now. Whether STAIRs pay for what is left is known when the first rows
@@ -256,7 +394,19 @@ class AutoMode(StateMode):
 
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
-        is_due = self._now is self._stems_mode and self._is_worth_a_look()
-        if is_due and self._stairs_mode().would_pay():
-            self._switch()
+        now = self._now
+        if isinstance(now, RegionalMode):
+            if now.is_undivided:
+                self._leave_parts(now)
+        elif self._searches() and self._turn_to_parts():
+            pass
+        elif now is self._stems_mode and self._is_worth_a_look():
+            self._look()
         return self._now.resume()
+
+    def _look(self) -> bool:
+        """Whether STAIRs go on instead of SteMs."""
+        if not self._stairs_mode().would_pay():
+            return False
+        self._switch()
+        return True

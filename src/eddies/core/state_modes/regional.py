@@ -9,16 +9,20 @@ windowed policy (section 5.4).
 Parts are learned anew every few batches. Rows that then turn out to wait in the wrong STAIR (the first
 ones, mostly) are promoted to the right one, at a safe point: initial mistakes are undone. With
 state="joins" they stay where they are.
+
+state="auto" comes here in mid-query (`take_over`), when parts of the data are seen to want different
+orders, and leaves again when there are none any more (`is_undivided`).
+
+Known limitation: no forms are kept; what a STAIR holds is what was routed to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.clock import Clock
@@ -26,7 +30,6 @@ from eddies.core.constraints import Move
 from eddies.core.events import EventSink, Migrated
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import JoinEdge
 from eddies.core.lineage import Signature
 from eddies.core.module import Outcome, Step
 from eddies.core.modules.eddy_join import JoinStep
@@ -34,20 +37,19 @@ from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
-from eddies.core.stairs.plan import World
-from eddies.core.stairs.regions import ARRIVAL, Leaf, Regions, choices, describe, learn
-from eddies.core.stairs.statistics import matches
-from eddies.core.state.rows import RowStore
+from eddies.core.stairs.chooser import STUDY, Chooser, make_choosers
+from eddies.core.stairs.regions import Regions, Split, choices, describe, learn
+from eddies.core.stairs.tuples import Tuples
+from eddies.core.state.rows import Block
 from eddies.core.state.scratch import Scratch
 from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["RegionalMode"]
 
-_SAMPLE_ROWS = 512  # of which half are among the latest
 _GROWTH = 1.06  # of the rows seen between two lessons
-_LATEST = 2048
-_HELD_ROWS = 4096  # sampled of the other side of a join
 _FEWEST_MOVED = 64
+_UNDIVIDED = 4  # lessons in a row without parts, until they are taken to be gone
+_CLEARLY = 0.9  # of the tuples that the parts in force leave
 _PATIENCE = 2.0  # of the rows seen between two moves: whoever moves often was wrong often
 
 
@@ -65,21 +67,18 @@ class RegionalMode(JoinsMode):
     ) -> None:
         super().__init__(graph, stems, stamps)
         self.name = options.state
-        self._undoes = options.state == "stairs"
+        self._undoes = options.state != "joins"
         self._clock = clock
         self._events = events
         self._scratch = Scratch(min(options.batch_rows, 65_536))
         self._rng = np.random.default_rng(options.seed)
-        self._by_content = options.policy == "content"
-        self._choosers: dict[int, _Chooser] = {}
+        by_content = options.policy != "cumulative-window"
+        stores = [stem.store for stem in stems]
+        self._choosers = make_choosers(graph, self.tree, stores, by_content=by_content)
         self._next_lesson = 0
         self._next_move = 0
-        for role in graph.roles:
-            joins = [e for e in self.tree.edges if role.source_id in (e.left, e.right)]
-            if len(joins) > 1:
-                store = stems[role.relation].store
-                names = _ordered_columns(graph, role.source_id) if self._by_content else []
-                self._choosers[role.source_id] = _Chooser(role.source_id, joins, store, names)
+        self._is_divided = False  # whether the last lesson found parts
+        self._n_undivided = 0  # lessons in a row that found no parts
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         legal = super().moves(signature)
@@ -108,49 +107,93 @@ class RegionalMode(JoinsMode):
         if n_seen < self._next_lesson:
             return
         self._next_lesson = int(n_seen * _GROWTH) + 1
+        self._is_divided = False
         for chooser in self._choosers.values():
-            is_new = self._learn(chooser)
-            if not (self._undoes and is_new and n_seen >= self._next_move):
+            is_better = self._learn(chooser)
+            if not (self._undoes and is_better and n_seen >= self._next_move):
                 continue
             if self._move_misplaced(chooser):
                 self._next_move = int(n_seen * _PATIENCE)
+        self._n_undivided = 0 if self._is_divided else self._n_undivided + 1
 
-    def _learn(self, chooser: _Chooser) -> bool:
-        """Learn the parts anew; whether they changed."""
+    @property
+    def is_undivided(self) -> bool:
+        """Whether no source has parts any more."""
+        return self._n_undivided >= _UNDIVIDED
+
+    def take_over(
+        self, source: int, regions: Regions, kept: Mapping[int, Sequence[Tuples]]
+    ) -> None:
+        """Go on where others have kept the rows, all of which have been routed: every STAIR is a view
+        of its SteM, and rows of `source` are taken apart. `kept` are the tuples over some sets of
+        sources, so that they need not be found again.
+        """
+        for stair in self._all_stairs:
+            self.stairs.demote_to_rows(stair)
+        for role in self._graph.roles:
+            n_rows = self._stems[role.relation].store.n_rows
+            self._taken[role.source_id] = self._given_out[role.source_id] = n_rows
+            self.stairs.history.routed[role.source_id] = n_rows
+        self._close()
+        self._choosers[source].regions = regions
+        n_seen = sum(self._taken)
+        self._next_lesson, self._next_move = int(n_seen * _GROWTH) + 1, int(n_seen * _PATIENCE)
+        for chooser in self._choosers.values():
+            if chooser.source != source:
+                self._learn(chooser)
+            self._take_apart(chooser, kept)
+
+    def _take_apart(self, chooser: Chooser, kept: Mapping[int, Sequence[Tuples]]) -> None:
+        """Turn the views of a source into what its rows would have left if they had always been sent
+        to the joins of their parts: bare rows there, and what they meet there at the other joins.
+
+        That is the state after promoting each row from all other STAIRs of its source to that of its
+        join. Rows of one part meet nothing of another, so no two tuples agree.
+        """
+        started, before = self._clock.now_ns(), self.stairs.n_handled + self.stairs.n_stored
+        source = chooser.source
+        rows = self.stairs.rows(source, 0, self.stairs.history.routed[source])
+        wanted = chooser.choose(rows.ids[source])
+        own = [self.stairs.stair(source, edge.number) for edge in chooser.joins]
+        parts = [rows.picked(np.flatnonzero(wanted == n).astype(np.int32)) for n in range(len(own))]
+        made: list[Sequence[Tuples]] = []
+        for number, (part, stair) in enumerate(zip(parts, own, strict=True)):
+            known = kept.get(1 << source | 1 << stair.edge.other(source))
+            if known is None:
+                made.append(self.stairs.joined(part, stair, self._scratch) if part.n_rows else [])
+            else:
+                made.append(
+                    [t.picked(_places(chooser.choose(t.ids[source]), number)) for t in known]
+                )
+        for number, stair in enumerate(own):
+            if stair.is_open:
+                found = [t for n, tuples in enumerate(made) if n != number for t in tuples]
+                stair.hold([parts[number], *found])
+        n_made = sum(t.n_rows for tuples in made for t in tuples)
+        self._report(chooser, rows.n_rows, n_made, started, before)
+
+    def _learn(self, chooser: Chooser) -> bool:
+        """Learn the parts anew; whether they are clearly better than those in force, so that rows that
+        wait elsewhere should move: for others that are as good they would move to and fro.
+        """
         n_rows = self._taken[chooser.source]
         if not n_rows:
             return False
-        latest = self._rng.integers(max(0, n_rows - _LATEST), n_rows, _SAMPLE_ROWS // 2)
-        anywhere = self._rng.integers(0, n_rows, _SAMPLE_ROWS // 2)
-        rows = np.unique(np.concatenate([latest, anywhere])).astype(np.int32)
-        costs = np.stack([self._expected(chooser, edge, rows) for edge in chooser.joins], axis=1)
-        regions = learn(chooser.features(rows), costs, chooser.regions)
-        is_new = regions != chooser.regions
-        chooser.regions = regions
-        return is_new
-
-    def _expected(self, chooser: _Chooser, edge: JoinEdge, rows: Ids) -> npt.NDArray[np.float64]:
-        """For each row the tuples that come of it joined with everything beyond `edge`, now."""
-        other = edge.other(chooser.source)
-        n_held = self._taken[other]
-        if not n_held:
-            return np.zeros(rows.shape[0])
-        held_rows = np.arange(n_held, dtype=np.int32)
-        if n_held > _HELD_ROWS:
-            held_rows = self._rng.integers(0, n_held, _HELD_ROWS, dtype=np.int32)
-        held = self.statistics.words_of(edge, other, held_rows)
-        words = self.statistics.words_of(edge, chooser.source, rows)
-        if words.shape[0] != rows.shape[0]:
-            return np.ones(rows.shape[0])  # NULLs or rows not wanted: no lesson from this join
-        found = matches(words, held) * (n_held / max(1, held.shape[0]))
+        rows = chooser.sample(n_rows, STUDY, self._rng)
         self.statistics.refresh()
-        beyond = self._sides[id(self.stairs.dual(self.stairs.stair(chooser.source, edge.number)))]
-        world = World([float(n) for n in self._taken], self.statistics.selectivity, self.tree)
-        further = world.size(beyond) / max(1.0, float(n_held))
-        expected: npt.NDArray[np.float64] = found * max(1.0, further)
-        return expected
+        costs = chooser.matches(rows, self._taken, STUDY, self.statistics, self._rng)
+        costs *= chooser.further(self.statistics, self._taken)
+        features = chooser.features(rows)
+        regions = learn(features, costs, chooser.regions)
+        self._is_divided |= isinstance(regions, Split)
+        now, other = (
+            float(costs[np.arange(rows.shape[0]), choices(parts, features, rows.shape[0])].sum())
+            for parts in (chooser.regions, regions)
+        )
+        chooser.regions = regions
+        return other < _CLEARLY * now
 
-    def _move_misplaced(self, chooser: _Chooser) -> bool:
+    def _move_misplaced(self, chooser: Chooser) -> bool:
         """Promote rows that wait where they would not be sent any more; whether there were any."""
         started = self._clock.now_ns()
         n_moved = n_made = 0
@@ -172,39 +215,21 @@ class RegionalMode(JoinsMode):
                     n_moved += rows.shape[0]
                     n_made += self.stairs.promote(stair, signature, to, self._scratch, rows)
                     break  # rows of the pool may have been renumbered
-        if n_moved and self._events is not None:
-            now = self._clock.now_ns()
-            names = [self.joins[edge.number].name for edge in chooser.joins]
-            text = f"{self._graph.roles[chooser.source].name}: {describe(chooser.regions, names)}"
-            n_handled = self.stairs.n_handled + self.stairs.n_stored - before
-            self._events.emit(Migrated(now, text, n_moved, n_made, n_handled, now - started))
+        if n_moved:
+            self._report(chooser, n_moved, n_made, started, before)
         return n_moved > 0
 
-
-class _Chooser:
-    """The parts of one source, and which join each part goes to."""
-
-    def __init__(
-        self, source: int, joins: Sequence[JoinEdge], store: RowStore, columns: Sequence[str]
+    def _report(
+        self, chooser: Chooser, n_moved: int, n_made: int, started_ns: int, before: int
     ) -> None:
-        self.source = source
-        self.joins = list(joins)
-        self.regions: Regions = Leaf(0)
-        self._store = store
-        self._columns = list(columns)
-
-    def features(self, rows: Ids) -> dict[str, npt.NDArray[np.int64]]:
-        """What can be asked about rows: their arrival number and stored columns."""
-        found = {ARRIVAL: rows.astype(np.int64)}
-        for name in self._columns:
-            found[name] = self._store.column(name).words(rows).view(np.int64)
-        return found
-
-    def choose(self, rows: Ids) -> npt.NDArray[np.int64]:
-        """For each stored row the number of its join among `joins`."""
-        if isinstance(self.regions, Leaf):
-            return np.full(rows.shape[0], self.regions.choice, dtype=np.int64)
-        return choices(self.regions, self.features(rows), rows.shape[0])
+        """Tell who listens that rows of a source were moved; so many tuples had been handled before."""
+        if self._events is None:
+            return
+        now = self._clock.now_ns()
+        names = [self.joins[edge.number].name for edge in chooser.joins]
+        text = f"{self._graph.roles[chooser.source].name}: {describe(chooser.regions, names)}"
+        n_handled = self.stairs.n_handled + self.stairs.n_stored - before
+        self._events.emit(Migrated(now, text, n_moved, n_made, n_handled, now - started_ns))
 
 
 class _ByRegion:
@@ -212,7 +237,7 @@ class _ByRegion:
 
     most_matches = inf
 
-    def __init__(self, name: str, chooser: _Chooser, steps: Sequence[JoinStep]) -> None:
+    def __init__(self, name: str, chooser: Chooser, steps: Sequence[JoinStep]) -> None:
         self.name = name
         self._chooser = chooser
         self._steps = steps
@@ -228,12 +253,15 @@ class _ByRegion:
     def _pieces(self, batch: RoutedBatch, scratch: Scratch) -> Iterator[RoutedBatch]:
         rows = batch.ids[self._chooser.source]
         is_stored = batch.origin.places[batch.origin.driver] is batch.origin.home
-        if rows is None or not is_stored:
-            wanted = np.zeros(batch.n_rows, dtype=np.int64)  # unstored: nothing waits anywhere
-        else:
+        if is_stored:
+            assert rows is not None, "tuples stored in joins have a row id for every source"
             wanted = self._chooser.choose(rows)
+        else:
+            block = batch.origin.places[batch.origin.driver]
+            assert isinstance(block, Block)
+            wanted = self._chooser.choose_unstored(block, rows)
         for number, step in enumerate(self._steps):
-            positions = np.flatnonzero(wanted == number).astype(np.int32)
+            positions = _places(wanted, number)
             if positions.shape[0] == 0:
                 continue
             first, more = step.run(batch.picked(batch.route, positions), scratch)
@@ -243,11 +271,6 @@ class _ByRegion:
                 yield from more
 
 
-def _ordered_columns(graph: Graph, source: int) -> list[str]:
-    """Stored columns of integers and dates: those a part can be told by."""
-    stored = graph.relation_of(source).stored
-    return [
-        field.name
-        for field in stored
-        if pa.types.is_signed_integer(field.type) or pa.types.is_date32(field.type)
-    ]
+def _places(chosen: npt.NDArray[np.int64], number: int) -> Ids:
+    """Where `number` was chosen."""
+    return np.flatnonzero(chosen == number).astype(np.int32)

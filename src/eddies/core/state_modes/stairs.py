@@ -181,6 +181,18 @@ class StairsMode(JoinsMode):
     def _n_seen(self) -> int:
         return sum(self._taken) + sum(self.statistics.streamed)
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether a migration is under way."""
+        return self._migration is not None
+
+    def outlook_now(self) -> Outlook:
+        """Estimates of this moment, for whoever weighs another way to keep state. All rows stored must
+        have been routed.
+        """
+        self.take_over()
+        return self._outlook()
+
     def _outlook(self) -> Outlook:
         """Estimates of this moment."""
         self.n_looks += 1
