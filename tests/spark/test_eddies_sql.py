@@ -238,6 +238,20 @@ def test_what_runs_above_is_the_same_without_a_view(spark: SparkSession, above: 
     assert_same_bag(found, expected, above)
 
 
+@pytest.mark.parametrize("rest", ["", " GROUP BY dim_b.price"])
+def test_a_small_join_is_one_stage(spark: SparkSession, tmp_path: Path, rest: str) -> None:
+    given = facts(1_000)
+    tables = {n: as_parquet(t, n, spark, tmp_path) for n, t in given.items()}
+    text = f"SELECT count(*) AS n, sum(id) AS s FROM fact, dim_b WHERE b = k{rest}"
+    found = eddies.sql(text, tables, spark=spark)
+    in_two = eddies.sql(text, tables, spark=spark, options=eddies.Options(cells=2))
+    plans = [str(f._jdf.queryExecution().executedPlan()) for f in (found, in_two)]
+    assert ["Exchange" in shown for shown in plans] == [False, True]
+    expected = Oracle().answer(text, given)
+    assert_same_bag(found.toArrow(), expected, text)
+    assert_same_bag(in_two.toArrow(), expected, text)
+
+
 def test_self_join_of_the_largest_table(spark: SparkSession, tmp_path: Path) -> None:
     tables = facts(3_000)
     text = """
