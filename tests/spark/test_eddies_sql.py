@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +20,11 @@ from eddies.core.policies import POLICIES
 from eddies.core.query import UserFunction
 from eddies.errors import EddiesError, OptionError, SourceError, UnknownNameError, UnsupportedError
 from eddies.sources.inline import delivered_table, frame_of
+from eddies.spark import query as query_module
+from eddies.spark.above import run_above
 from eddies.spark.inputs import normal_schema
 from eddies.spark.query import plan_query
+from eddies.sql import SqlPlan, plan
 from tests.support.bag import assert_same_bag
 from tests.support.clusters import SPARK_VARIABLE
 from tests.support.driving import Oracle
@@ -175,6 +179,77 @@ def test_nothing_runs_before_an_action(spark: SparkSession, tmp_path: Path) -> N
     assert not trace.exists()
     frame.collect()
     assert list(trace.iterdir())
+
+
+def test_a_text_is_planned_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {n: as_parquet(t, n, spark, tmp_path) for n, t in facts(100).items()}
+    wider = facts(100)
+    wider["fact"] = wider["fact"].append_column("name", pa.array(["f"] * 100))
+    (tmp_path / "wider").mkdir()
+    others = {n: as_parquet(t, n, spark, tmp_path / "wider") for n, t in wider.items()}
+    planned = []
+
+    def counted(*args: Any, **named: Any) -> SqlPlan:
+        planned.append(args[0])
+        return plan(*args, **named)
+
+    monkeypatch.setattr(query_module, "plan", counted)
+    text = "SELECT count(*) AS n, sum(fact.id) AS s FROM fact, dim_a WHERE a = k -- once"
+    first = eddies.sql(text, tables, spark=spark)
+    again = eddies.sql(text, tables, spark=spark)
+    assert planned == [text]
+    assert first.toArrow().equals(again.toArrow())
+    eddies.sql(text, others, spark=spark)
+    assert planned == [text, text], "other columns, another plan"
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        eddies.sql(text, tables, spark=spark)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert planned == [text, text, text], "another zone, another plan"
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "SELECT sum(id) AS `{s}`, count(*) AS n, '{}' AS t FROM e",
+        "SELECT x.id, x.id AS id, x.`a b` + 1 AS `c``d` FROM e AS x",
+        "SELECT * FROM e",
+        "SELECT count(*) AS n FROM e AS x WHERE x.id > 1",
+        "SELECT x.id, count(*) AS n FROM e AS x GROUP BY x.id ORDER BY x.id",
+        "SELECT DISTINCT x.`a b` FROM e AS x",
+        "SELECT sum(x.id) AS s, (SELECT max(id) FROM e) AS m FROM e AS x",
+        "SELECT count(*) AS n FROM e AS x, e AS y",
+        "SELECT count(x.p) AS n FROM e AS x (p, q)",
+    ],
+)
+def test_what_runs_above_is_the_same_without_a_view(spark: SparkSession, above: str) -> None:
+    frame = spark.createDataFrame(pa.table({"id": [1, 2, 3], "a b": [5, 5, None]}))
+    frame.createOrReplaceTempView("e")
+    try:
+        expected = spark.sql(above).toArrow()
+    finally:
+        spark.catalog.dropTempView("e")
+    found = run_above(spark, above, {"E": frame}).toArrow()
+    assert found.schema == expected.schema
+    assert_same_bag(found, expected, above)
+
+
+@pytest.mark.parametrize("rest", ["", " GROUP BY dim_b.price"])
+def test_a_small_join_is_one_stage(spark: SparkSession, tmp_path: Path, rest: str) -> None:
+    given = facts(1_000)
+    tables = {n: as_parquet(t, n, spark, tmp_path) for n, t in given.items()}
+    text = f"SELECT count(*) AS n, sum(id) AS s FROM fact, dim_b WHERE b = k{rest}"
+    found = eddies.sql(text, tables, spark=spark)
+    in_two = eddies.sql(text, tables, spark=spark, options=eddies.Options(cells=2))
+    plans = [str(f._jdf.queryExecution().executedPlan()) for f in (found, in_two)]
+    assert ["Exchange" in shown for shown in plans] == [False, True]
+    expected = Oracle().answer(text, given)
+    assert_same_bag(found.toArrow(), expected, text)
+    assert_same_bag(in_two.toArrow(), expected, text)
 
 
 def test_self_join_of_the_largest_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,66 @@ def _without_nesting(table: pa.Table) -> pa.Table:
             texts = [repr(value) for value in table.column(i).to_pylist()]
             table = table.set_column(i, field.name, pa.array(texts))
     return table
+
+
+def n_jobs(spark: SparkSession, run: Callable[[], object]) -> int:
+    """How many jobs Spark starts while it does something."""
+    context = spark.sparkContext
+    context.setJobGroup("counted", "jobs of one test")
+    try:
+        before = len(context.statusTracker().getJobIdsForGroup("counted"))
+        run()
+        return len(context.statusTracker().getJobIdsForGroup("counted")) - before
+    finally:
+        context._jsc.clearJobGroup()
+
+
+def plain_columns() -> pa.Table:
+    return pa.table(
+        {
+            "i8": pa.array([1, -128, None], pa.int8()),
+            "i16": pa.array([1, -(2**15), None], pa.int16()),
+            "i32": pa.array([1, 2, 3], pa.int32()),
+            "i64": pa.array([1, 2**62, None], pa.int64()),
+            "f32": pa.array([1.5, None, -0.0], pa.float32()),
+            "f64": pa.array([1.5, None, float("inf")], pa.float64()),
+            "yes": pa.array([True, None, False]),
+            "day": pa.array([19000, None, -5], pa.date32()),
+            "money": pa.array([Decimal("1.25"), None, Decimal("-7.00")], pa.decimal128(9, 2)),
+            "huge": pa.array([Decimal("1.25"), None, Decimal("-7.00")], pa.decimal128(38, 2)),
+            "text": pa.array(["a", None, "b"]),
+            "large": pa.array(["a", None, "b"], pa.large_string()),
+            "view": pa.array(["a", None, "b"], pa.string_view()),
+        }
+    )
+
+
+def test_columns_of_plain_types_are_told_to_spark_which_starts_no_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = plain_columns()
+    parquet.write_table(table, tmp_path / "one.parquet")
+    parquet.write_table(table, tmp_path / "two.parquet", store_schema=False)
+    for name in ("one", "two"):
+        path = str(tmp_path / f"{name}.parquet")
+        source = eddies.read.parquet(path)
+        assert n_jobs(spark, lambda given=source: given.dataframe(spark)) == 0  # type: ignore[misc]
+        assert source.dataframe(spark).schema == spark.read.parquet(path).schema
+        assert_as_spark(source, spark)
+
+
+def test_columns_that_spark_may_take_for_others_are_found_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    of_spark = str(tmp_path / "of_spark")
+    spark.sql("SELECT 1 AS a, CAST('x' AS VARCHAR(3)) AS b").write.parquet(of_spark)
+    parquet.write_table(pa.table({"a": [dt.datetime(2024, 1, 1)]}), tmp_path / "time.parquet")
+    (tmp_path / "parted" / "k=1").mkdir(parents=True)
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "parted" / "k=1" / "a.parquet")
+    for path in (of_spark, str(tmp_path / "time.parquet"), str(tmp_path / "parted")):
+        source = eddies.read.parquet(path)
+        assert n_jobs(spark, lambda given=source: given.dataframe(spark)) > 0  # type: ignore[misc]
+        assert source.dataframe(spark).schema == spark.read.parquet(path).schema
 
 
 def test_parquet_types_are_sparks(spark: SparkSession, tmp_path: Path) -> None:

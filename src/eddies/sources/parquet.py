@@ -46,6 +46,20 @@ _WIDER_PAIRS = {
     (pa.float32(), pa.float64()),
     (pa.date32(), pa.timestamp("us")),
 }
+_PLAIN_TYPES = {
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.date32(),
+}
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"  # Spark's own word counts more
 
 
 class ParquetSource(Reachable):
@@ -117,12 +131,34 @@ class ParquetSource(Reachable):
         return found
 
     def dataframe(self, spark: SparkSession) -> DataFrame:
+        # Without a schema, Spark starts a job to read a footer, which we have read.
         reader = spark.read
-        if self._is_given:
+        if self._is_given or self._is_same_for_spark():
             from pyspark.sql.pandas.types import from_arrow_schema
 
             reader = reader.schema(from_arrow_schema(self.schema, prefer_timestamp_ntz=True))
         return reader.parquet(*spark_paths(self._files))
+
+    def _is_same_for_spark(self) -> bool:
+        """Whether Spark would surely find the columns that we found, with the same types."""
+        if any(file.partition for file in self._files.found):
+            return False  # their types are Spark's to guess
+        seen = None
+        for footer in footers_of(self._files.place, self._files.found):
+            if seen is not None and _is_same(footer, seen):
+                continue
+            seen = footer
+            if _SPARK_SCHEMA in (footer.metadata or {}):
+                return False
+            if not all(map(_is_plain, footer.schema.to_arrow_schema())):
+                return False
+        return True
+
+
+def _is_plain(field: pa.Field) -> bool:
+    """Whether a column has a type of which Spark and Arrow have one notion, whatever the settings."""
+    type_ = field.type
+    return type_ in _PLAIN_TYPES or kinds.is_decimal128(type_)
 
 
 def _file_schema(footer: arrow_parquet.FileMetaData, path: str) -> pa.Schema:

@@ -32,6 +32,7 @@ from eddies.spark.reduced_frames import ReducedFrames
 from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.spark.shared_cells import plan_shared_cells
 from eddies.spark.slots import Slots
+from eddies.spark.small_joins import without_merge
 from eddies.spark.spark_hash import same_hash, spark_types
 from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
@@ -255,6 +256,8 @@ def plan_block(
     if not is_streaming and not access:
         splits = _splits(graph, relations)
         cells = plan_ranges(graph, sizes, splits, n_slots, 1 if by_rows else options.cells, cells)
+        if options.cells is None:
+            cells = without_merge(graph, sizes, cells)
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)

@@ -26,6 +26,7 @@ from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
 from eddies.spark.frame_plan import plan_facts
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
+from eddies.spark.planned_texts import PlannedTexts
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
 from eddies.sql import Block, SqlPlan, named_tables, plan
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _DERIVED_ROWS = 100_000
+_PLANNED = PlannedTexts()
 
 
 def sql(
@@ -175,21 +177,35 @@ def plan_text(
     is_streaming = any(given.is_streaming for given in inputs.values())
     schemas = {name: pa.schema([]) for name in tables}
     schemas |= {name: given.schema for name, given in inputs.items()}
+    time_zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    ansi = spark.conf.get("spark.sql.ansi.enabled") != "false"
+    may_ask = _may_ask(options) and not is_streaming and not _has_access(inputs, options)
+    direct = tuple(name for name, given in inputs.items() if given.source is not None)
+    n_asked = 0
 
     def schema_of(text: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        nonlocal n_asked
+        n_asked += 1
         return _schema_of(spark, text, known)
 
-    return plan(
-        query,
-        schemas,
-        functions,
-        host="spark",
-        schema_of=schema_of,
-        time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-        ansi=spark.conf.get("spark.sql.ansi.enabled") != "false",
-        may_ask=_may_ask(options) and not is_streaming and not _has_access(inputs, options),
-        direct=[name for name, given in inputs.items() if given.source is not None],
-    )
+    def make() -> tuple[SqlPlan, bool]:
+        made = plan(
+            query,
+            schemas,
+            functions,
+            host="spark",
+            schema_of=schema_of,
+            time_zone=time_zone,
+            ansi=ansi,
+            may_ask=may_ask,
+            direct=direct,
+        )
+        return made, n_asked == 0
+
+    if functions:  # what they are called like is all that can be compared
+        return make()[0]
+    key = (query, tuple(schemas.items()), time_zone, ansi, may_ask, direct)
+    return _PLANNED.plan(key, make)
 
 
 def _may_ask(options: Options) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from sqlglot import exp
 
 from eddies.sql.parse import parse
 
 __all__ = ["named_tables"]
 
+_TEXTS = 256  # whose names are remembered
 
+
+@lru_cache(_TEXTS)
 def named_tables(text: str) -> frozenset[str]:
     """The names of all tables (and CTEs) in `text`, in lower case.
 

@@ -83,6 +83,8 @@ def _pointing(text: str, message: str, line: int, column: int, width: int) -> st
 
 def _with_escaped_quotes(text: str) -> str:
     r"""`text` with every `''` inside a string written `\'`, which both readers agree on."""
+    if "''" not in text:
+        return text
     tokens: list[Token] = _read(text, lambda: sqlglot.tokenize(text, read=DIALECT))
     touching = [
         second.start
