@@ -11,7 +11,7 @@ from eddies.core.events import Migrated
 from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, Fork
-from eddies.core.route import RouteTable
+from eddies.core.route import RouteTable, Way
 from eddies.core.stairs.chooser import make_choosers
 from eddies.core.stairs.drift import Drift
 from eddies.core.stairs.outlook import Outlook
@@ -182,7 +182,9 @@ def test_parts_that_all_want_the_same_do_not_pay():
 def route(n_in: int, n_out: int):
     made = RouteTable(lambda *_: (None, [])).route(Signature(0b010))
     made.fork = Fork(0, made.signature, (Candidate(2, "T", "probe"),), (Signature(0b110),))
-    made.n_in, made.n_out = [n_in], [n_out]
+    way = Way(made.fork, 0, step=None)
+    way.n_in, way.n_out = n_in, n_out
+    made.ways = [way]
     return made
 
 
