@@ -262,17 +262,22 @@ class AutoMode(StateMode):
 
     # Parts of the data
 
-    def _searches(self) -> bool:
-        """Whether parts of the data should be searched for: when steps find far more than they did, and
-        now and then if intermediate results are a good part of the work.
-        """
+    def _glances(self) -> bool:
+        """Whether it was time to compare what steps found with what they found before."""
         n_handled = self._n_handled()
         if n_handled < self._next_stretch:
             return False
         self._next_stretch = int(STRETCH * n_handled) + LOOK
-        routes = (route for table in self._tables for route in table.routes())
-        self._drift.glance(routes)
-        has_drifted = self._drift.has_drifted
+        self._drift.glance(route for table in self._tables for route in table.routes())
+        return True
+
+    def _searches(self) -> bool:
+        """Whether parts of the data should be searched for: when steps find far more than they did, and
+        now and then if intermediate results are a good part of the work.
+        """
+        if not self._glances():
+            return False
+        n_handled, has_drifted = self._n_handled(), self._drift.has_drifted
         if n_handled < (DRIFTED if has_drifted else self._calm) * self._surveyed_at:
             return False
         return has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
@@ -397,6 +402,8 @@ class AutoMode(StateMode):
         if isinstance(now, RegionalMode):
             if now.is_undivided:
                 self._leave_parts(now)
+            elif self._glances() and self._drift.has_drifted:
+                now.learn_soon()
         elif self._searches() and self._turn_to_parts():
             pass
         elif now is self._stems_mode and self._is_worth_a_look():
