@@ -77,7 +77,7 @@ COARSE = (
 STRETCH = 1.15  # of work between two glances at what steps find
 DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
 EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
-INTERMEDIATE = 0.1  # of all tuples that are intermediate results, for a survey to be worth it
+INTERMEDIATE = 0.15  # of all tuples that are intermediate results, for a survey to be worth it
 LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
