@@ -13,7 +13,7 @@ import pytest
 from eddies.core.eddy import Eddy
 from eddies.core.options import Options
 from eddies.core.policies.random import RandomPolicy
-from eddies.core.stairs import migration, outlook, partitions, regions
+from eddies.core.stairs import migration, outlook, partitions, regions, search
 from eddies.core.stairs.partitions import Lack, Part, Parting
 from eddies.core.stairs.regions import Leaf, Split
 from eddies.core.state_modes import auto, regional
@@ -64,7 +64,7 @@ def restless(monkeypatch):
     """Every poll that finds nothing to do may change who keeps the state."""
     fickle = Restless()
     monkeypatch.setattr(auto, "LOOK", 0)
-    monkeypatch.setattr(auto, "survey", fickle.survey)
+    monkeypatch.setattr(search, "survey", fickle.survey)
     monkeypatch.setattr(auto, "pays", lambda *_: True)
     monkeypatch.setattr(AutoMode, "_searches", lambda _: fickle.rng.random() < 0.5)
     monkeypatch.setattr(
@@ -159,9 +159,9 @@ def in_turns(eddy: Eddy, data: dict[str, pa.Table], rng: random.Random) -> pa.Ta
 
 @pytest.mark.parametrize("batch_rows", BATCH_ROWS)
 def test_parts_that_are_there_are_found_and_lose_nothing(batch_rows, oracle, monkeypatch):
-    monkeypatch.setattr(auto, "SURVEY", 200)
+    monkeypatch.setattr(search, "SURVEY", 200)
     monkeypatch.setattr(auto, "LOOK", 0)
-    monkeypatch.setattr(auto, "CALM", 1.0)
+    monkeypatch.setattr(search, "CALM", 1.0)
     monkeypatch.setattr(partitions, "_FEWEST_ROWS", 60)
     columns = ["R.a", "R.r", "S.b", "S.kind", "T.t"]
     named = ", ".join(f"{name} AS {name.replace('.', '_')}" for name in columns)

@@ -88,8 +88,8 @@ def test_parts_are_not_searched_for_where_joins_may_not_keep_tuples(options):
 def test_a_small_query_is_not_surveyed():
     eddy = fed(data(2000))
     assert isinstance(eddy.mode, AutoMode)
-    assert eddy.mode._surveyed_at == 0
-    assert eddy.mode._statistics is None
+    assert eddy.mode._search.n_began_at == 0
+    assert eddy.mode._search._statistics is None
 
 
 def test_rows_taken_apart_wait_where_their_part_goes():

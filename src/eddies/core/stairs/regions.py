@@ -74,7 +74,8 @@ def learn(
 def _grow(features: Features, costs: Costs, total: float, depth: int, default: int) -> Regions:
     sums = costs.sum(axis=0)
     leaf = Leaf(_lowest(sums, default))
-    if depth == 0 or costs.shape[0] < 2 * _FEWEST_ROWS:
+    is_cheap = float(sums[leaf.choice]) <= _LEAST_GAIN * total  # then no split can gain enough
+    if depth == 0 or costs.shape[0] < 2 * _FEWEST_ROWS or is_cheap:
         return leaf
     best_cost, best = float(sums[leaf.choice]) - _LEAST_GAIN * total, None
     for name, values in features.items():
@@ -99,7 +100,7 @@ def _lowest(sums: npt.NDArray[np.float64], default: int) -> int:
 
 def _best_cut(values: npt.NDArray[np.int64], costs: Costs) -> tuple[float, int]:
     """The least cost of cutting at a value, and the value."""
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     ordered = values[order]
     cost = np.empty(1)
     place = best_cut(ordered, costs[order].ravel(), max(1, _FEWEST_ROWS), cost)
@@ -110,13 +111,12 @@ def choices(regions: Regions, features: Features, n_rows: int) -> npt.NDArray[np
     """For each row the choice of its part."""
     if isinstance(regions, Leaf):
         return np.full(n_rows, regions.choice, dtype=np.int64)
-    found = np.empty(n_rows, dtype=np.int64)
     is_left = features[regions.name] <= regions.value
-    for chosen, part in ((is_left, regions.left), (~is_left, regions.right)):
-        rows = np.flatnonzero(chosen)
-        below = {name: values[rows] for name, values in features.items()}
-        found[rows] = choices(part, below, rows.shape[0])
-    return found
+    left, right = (
+        part.choice if isinstance(part, Leaf) else choices(part, features, n_rows)
+        for part in (regions.left, regions.right)
+    )
+    return np.where(is_left, left, right)
 
 
 def describe(regions: Regions, joins: Sequence[str]) -> str:

@@ -37,26 +37,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import JoinTree, make_join_tree
+from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate
 from eddies.core.route import RouteTable
-from eddies.core.stairs.chooser import make_choosers
-from eddies.core.stairs.drift import Drift
-from eddies.core.stairs.partitions import Lack, Parting, pays, survey
+from eddies.core.stairs.partitions import pays
 from eddies.core.stairs.plan import Planner
 from eddies.core.stairs.repeats import Repeats
-from eddies.core.stairs.statistics import Statistics
-from eddies.core.stairs.tuples import History
+from eddies.core.stairs.search import Search
 from eddies.core.state.rows import Block
 from eddies.core.state_modes.base import Resumed, StateMode
 from eddies.core.state_modes.joins import JoinsMode
@@ -68,16 +63,8 @@ from eddies.errors import UnsupportedError
 __all__ = ["AutoMode", "tree_of_stairs"]
 
 LOOK = 10_000  # tuples that take as long as a look
-SURVEY = 50_000  # tuples handled before parts of the data are searched for
 SHARE = 0.01  # of all work that looks may take, if nothing is seen to be done again
 GROWTH = 1.5  # of work between two looks
-COARSE = (
-    2.5  # growth of a join until it is sampled anew, to know where a survey cannot gain anything
-)
-STRETCH = 1.15  # of work between two glances at what steps find
-DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
-EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
-INTERMEDIATE = 0.1  # of all tuples that are intermediate results, for a survey to be worth it
 LATE_ROWS, LATE_BATCHES = 4000, 6  # of other relations before the last begins, to call it late
 
 
@@ -118,7 +105,6 @@ class AutoMode(StateMode):
         self._now: StemsMode | StairsMode | RegionalMode = self._stems_mode
         self._make_stairs = make_stairs
         self._make_regional = make_regional
-        self._rng = np.random.default_rng(seed)  # for surveys
         self._made: StairsMode | None = None
         self._graph = graph
         self._stems = stems
@@ -133,11 +119,7 @@ class AutoMode(StateMode):
         self._repeats = Repeats(tree, len(graph.roles))
         self._next_glance = LOOK  # at which count of tuples handled to count those handled again
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
-        self._drift = Drift()
-        self._next_stretch = SURVEY  # at which count of tuples handled to compare what steps found
-        self._calm = CALM  # of work before the next survey
-        self._surveyed_at = 0  # tuples handled, when a sample was searched for parts
-        self._statistics: Statistics | None = None  # for surveys before STAIRs were made
+        self._search = Search(graph, stems, seed)
         self._n_parted = 0  # how often parts were found so far
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
@@ -263,29 +245,23 @@ class AutoMode(StateMode):
 
     # Parts of the data
 
+    def _glances(self) -> bool:
+        """Whether it was time to compare what steps found with what they found before."""
+        return self._search.glances(self._n_handled(), self._tables)
+
     def _searches(self) -> bool:
-        """Whether parts of the data should be searched for: when steps find far more than they did, and
-        now and then if intermediate results are a good part of the work.
-        """
-        n_handled = self._n_handled()
-        if n_handled < self._next_stretch:
-            return False
-        self._next_stretch = int(STRETCH * n_handled) + LOOK
-        routes = (route for table in self._tables for route in table.routes())
-        self._drift.glance(routes)
-        has_drifted = self._drift.has_drifted
-        if n_handled < (DRIFTED if has_drifted else self._calm) * self._surveyed_at:
-            return False
-        return has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
+        """Whether parts of the data should be searched for."""
+        return self._glances() and self._search.is_due(self._n_handled())
 
     def _turn_to_parts(self) -> bool:
         """Search for parts, and give them orders of their own if that pays. Every row stored must have
         been routed.
         """
-        self._surveyed_at = self._n_handled()
+        self._search.began(self._n_handled())
         if all(self._ended) or (self._made is not None and self._made.is_moving):
             return False
-        parting = self._parting()
+        sampled = None if self._made is None else self._made.statistics
+        parting = self._search.parting(sampled)
         if parting is None:
             return False
         made = self._stairs_mode()
@@ -298,37 +274,6 @@ class AutoMode(StateMode):
         self._now, self._made = regional, None
         self._forget_routes()
         return True
-
-    def _parting(self) -> Parting | None:
-        """The first source that has parts."""
-        n_rows = [store.n_rows for store in self._stores]
-        if not all(n_rows):
-            return None
-        tree = make_join_tree(self._graph)
-        statistics = self._known(tree)
-        stores = [stem.store for stem in self._stems]
-        self._calm = CALM
-        for chooser in make_choosers(self._graph, tree, stores, by_content=True).values():
-            found = survey(
-                chooser, n_rows, statistics, self._rng, has_drifted=self._drift.has_drifted
-            )
-            if isinstance(found, Parting):
-                return found
-            if found is Lack.MATCHES:
-                self._calm = EARLY
-        return None
-
-    def _known(self, tree: JoinTree) -> Statistics:
-        """What the last look has sampled; before the first one, samples of our own. Those of STAIRs are
-        not taken anew: it must not depend on surveys what they decide.
-        """
-        if self._made is not None and self._made.statistics.n_samples:
-            return self._made.statistics
-        if self._statistics is None:
-            history = History(len(self._graph.roles))
-            self._statistics = Statistics(self._graph, tree, self._stems, history)
-        self._statistics.refresh(COARSE)
-        return self._statistics
 
     def _leave_parts(self, regional: RegionalMode) -> None:
         """No parts are left: STAIRs go on, as views of the SteMs at first."""
@@ -398,6 +343,8 @@ class AutoMode(StateMode):
         if isinstance(now, RegionalMode):
             if now.is_undivided:
                 self._leave_parts(now)
+            elif self._glances() and self._search.has_drifted:
+                now.learn_soon()
         elif self._searches() and self._turn_to_parts():
             pass
         elif now is self._stems_mode and self._is_worth_a_look():

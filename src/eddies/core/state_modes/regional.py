@@ -46,7 +46,7 @@ from eddies.core.state_modes.joins import JoinsMode
 
 __all__ = ["RegionalMode"]
 
-_GROWTH = 1.06  # of the rows seen between two lessons
+_GROWTH, _MOST_GROWTH = 1.06, 1.5  # of the rows seen between two lessons
 _FEWEST_MOVED = 64
 _UNDIVIDED = 4  # lessons in a row without parts, until they are taken to be gone
 _CLEARLY = 0.9  # of the tuples that the parts in force leave
@@ -77,6 +77,8 @@ class RegionalMode(JoinsMode):
         self._choosers = make_choosers(graph, self.tree, stores, by_content=by_content)
         self._next_lesson = 0
         self._next_move = 0
+        self._growth = _GROWTH  # of the rows seen until the next lesson
+        self._is_watched = False  # whether somebody calls `learn_soon`, so that lessons may be rare
         self._is_divided = False  # whether the last lesson found parts
         self._n_undivided = 0  # lessons in a row that found no parts
 
@@ -106,15 +108,22 @@ class RegionalMode(JoinsMode):
         n_seen = sum(self._taken)
         if n_seen < self._next_lesson:
             return
-        self._next_lesson = int(n_seen * _GROWTH) + 1
-        self._is_divided = False
+        self._is_divided = has_changed = False
         for chooser in self._choosers.values():
             is_better = self._learn(chooser)
+            has_changed |= is_better
             if not (self._undoes and is_better and n_seen >= self._next_move):
                 continue
             if self._move_misplaced(chooser):
                 self._next_move = int(n_seen * _PATIENCE)
         self._n_undivided = 0 if self._is_divided else self._n_undivided + 1
+        calm = _GROWTH if has_changed else min(_MOST_GROWTH, 2.0 * self._growth - 1.0)
+        self._growth = calm if self._is_watched else _GROWTH
+        self._next_lesson = int(n_seen * self._growth) + 1
+
+    def learn_soon(self) -> None:
+        """Data has changed its character: the next lesson is due."""
+        self._next_lesson = 0
 
     @property
     def is_undivided(self) -> bool:
@@ -137,6 +146,7 @@ class RegionalMode(JoinsMode):
         self._close()
         self._choosers[source].regions = regions
         n_seen = sum(self._taken)
+        self._is_watched = True
         self._next_lesson, self._next_move = int(n_seen * _GROWTH) + 1, int(n_seen * _PATIENCE)
         for chooser in self._choosers.values():
             if chooser.source != source:
