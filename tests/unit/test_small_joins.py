@@ -16,7 +16,9 @@ SUM = "SELECT count(*) AS n, sum({0}.v) AS s FROM {1} WHERE {2}"
 
 
 def cells_of(
-    sizes: dict[str, RelationSize], text: str | None = None, functions: tuple[UserFunction, ...] = ()
+    sizes: dict[str, RelationSize],
+    text: str | None = None,
+    functions: tuple[UserFunction, ...] = (),
 ) -> tuple[CellPlan, CellPlan]:
     """The cells of a chain of tables in two slots, before and after."""
     names = list(sizes)
@@ -41,7 +43,8 @@ def test_a_join_whose_product_is_small_has_one_cell(n_rows: tuple[int, ...]) -> 
 @pytest.mark.parametrize("n_rows", [(600, 600), (50_000, 50), (100_000, 100_000), (80, 80, 80)])
 def test_a_join_that_may_explode_keeps_its_cells(n_rows: tuple[int, ...]) -> None:
     before, after = cells_of(direct(*n_rows))
-    assert after is before and after.n_cells == 2
+    assert after is before
+    assert after.n_cells == 2
 
 
 def test_rows_that_nobody_counted_keep_their_cells() -> None:

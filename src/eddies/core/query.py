@@ -93,6 +93,9 @@ class Exists:
 
     `null_aware` is SQL's NOT IN, with one equality: unless the source is empty, NULL on either side
     leaves the question open, and the row goes.
+
+    `padded` is SQL's LEFT JOIN: all rows stay, once for each row that matches them or else with a row
+    of NULLs. `source` is the only one of its table, and only outputs and aggregates read its columns.
     """
 
     source: str
@@ -100,6 +103,7 @@ class Exists:
     equalities: tuple[Equality, ...]
     filters: tuple[Expr, ...] = ()
     null_aware: bool = False
+    padded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _DERIVED_ROWS = 100_000
+_MOST_PADDING = 2_000_000  # rows: with keys and a few columns, a hundred megabytes in each cell
 _PLANNED = PlannedTexts()
 
 
@@ -181,6 +182,7 @@ def plan_text(
     ansi = spark.conf.get("spark.sql.ansi.enabled") != "false"
     may_ask = _may_ask(options) and not is_streaming and not _has_access(inputs, options)
     direct = tuple(name for name, given in inputs.items() if given.source is not None)
+    may_pad = tuple(name for name in direct if may_ask and _may_pad(inputs[name]))
     n_asked = 0
 
     def schema_of(text: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
@@ -199,12 +201,13 @@ def plan_text(
             ansi=ansi,
             may_ask=may_ask,
             direct=direct,
+            may_pad=may_pad,
         )
         return made, n_asked == 0
 
     if functions:  # what they are called like is all that can be compared
         return make()[0]
-    key = (query, tuple(schemas.items()), time_zone, ansi, may_ask, direct)
+    key = (query, tuple(schemas.items()), time_zone, ansi, may_ask, direct, may_pad)
     return _PLANNED.plan(key, make)
 
 
@@ -212,6 +215,11 @@ def _may_ask(options: Options) -> bool:
     """Whether eddies with these options can ask sources for matches."""
     in_stems = options.state in ("auto", "stems") and options.stem == "hash"
     return in_stems and options.memory is None and not options.partial and not options.order
+
+
+def _may_pad(given: Input) -> bool:
+    """Whether every cell may keep all rows of a table for a LEFT JOIN, as if it were replicated."""
+    return given.n_rows is not None and given.n_rows <= _MOST_PADDING
 
 
 def _has_access(inputs: Mapping[str, Input], options: Options) -> bool:

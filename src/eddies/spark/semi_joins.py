@@ -116,7 +116,7 @@ class _Planner:
         self._classes = _classes(graph)
         self._broadcast: set[Reducer] = set()
         asked = [o.exists for o in graph.optionals if o.exists is not None]
-        self._refusing = {plan.target for plan in asked if plan.negated}
+        self._refusing = {plan.target for plan in asked if plan.negated or plan.padded}
         self._needs_all = {plan.target for plan in asked if plan.null_aware}
 
     def open(self, target: _Target) -> None:

@@ -25,12 +25,15 @@ __all__ = ["Question", "question_of"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether the table `item` has a row that fulfils all `conditions`; `null_aware`: NOT IN."""
+    """Whether the table `item` has a row that fulfils all `conditions`; `null_aware`: NOT IN; `padded`:
+    LEFT JOIN, and the question is which rows.
+    """
 
     item: exp.Table
     conditions: tuple[exp.Expr, ...]
     negated: bool
     null_aware: bool
+    padded: bool = False
 
 
 def question_of(condition: exp.Expr, functions: Collection[str] = ()) -> Question | None:

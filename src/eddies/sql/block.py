@@ -68,6 +68,7 @@ class Draft:
         self.nullable = nullable
         self.members = {member.relation: member for member in members}
         self._asked = {member.relation: member for member in asked}
+        self.padded: dict[str, Member] = {}
         self._questions: dict[str, tuple[list[Expr], Exists]] = {}
         types = {member.relation: _types(member.schema) for member in (*members, *asked)}
         self.lowering = Lowering(types, functions, settings)
@@ -119,10 +120,13 @@ class Draft:
                 tuple(side for side in sides if side is not None),
                 tuple(predicate.expr for predicate in filters),
                 question.null_aware,
+                question.padded,
             ),
         )
         for part in question.conditions:
             self._push_down(part)
+        if question.padded:
+            self.padded[relation] = self._asked[relation]
         return None
 
     def _push_down(self, condition: exp.Expr) -> None:
@@ -137,13 +141,18 @@ class Draft:
             self._pushdown.setdefault(relations.pop(), {})[text] = None
 
     @property
+    def relations(self) -> Mapping[str, Member]:
+        """Whatever has columns in the block's results: members, and those that LEFT JOIN adds."""
+        return {**self.members, **self.padded}
+
+    @property
     def pushdown(self) -> dict[str, tuple[str, ...]]:
         """By member: its own conditions as Spark SQL over its bare column names."""
         return {relation: tuple(texts) for relation, texts in self._pushdown.items()}
 
     def column(self, node: exp.Column) -> exp.Column:
         """The block's output that carries column `node`."""
-        member = self.members[node.table]
+        member = self.relations[node.table]
         type = member.schema.field(node.name).type
         return self._output(Typed(Column(node.table, node.name), type), node.name)
 

@@ -141,10 +141,10 @@ class _Rewriting:
         if isinstance(node, exp.AggFunc):
             return self._aggregate(node)
         if isinstance(node, exp.Query):
-            if relations(node) & self._draft.members.keys():
+            if relations(node) & self._draft.relations.keys():
                 raise CannotLower("a correlated subquery beside aggregates runs above")
             return node
-        if isinstance(node, exp.Column) and node.table in self._draft.members:
+        if isinstance(node, exp.Column) and node.table in self._draft.relations:
             raise CannotLower("a column that is no group key")
         if isinstance(node, exp.Window):
             return self._window(node)

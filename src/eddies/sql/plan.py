@@ -80,6 +80,7 @@ def plan(
     ansi: bool = True,
     direct: Iterable[str] = (),
     may_ask: bool = False,
+    may_pad: Iterable[str] = (),
 ) -> SqlPlan:
     """Plan the SELECT in `text` over the tables of `schemas`.
 
@@ -94,7 +95,7 @@ def plan(
     subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session, `ansi`
     whether its ANSI mode is on: what depends on another zone than UTC, or on the mode being off, runs
     above (`settings`). With `may_ask`, EXISTS and IN over one table are asked
-    in the block (`ask`).
+    in the block (`ask`), and tables of `may_pad` among those in `direct` are LEFT JOINed there.
 
     Raises `PlanError` before any row is read.
     """
@@ -114,6 +115,7 @@ def plan(
         Settings(time_zone in UTC_NAMES, ansi),
         frozenset(direct),
         may_ask,
+        frozenset(may_pad),
     )
     blocks = tuple(
         Block(name, outcome.blocks[name], outcome.pushdown[name])

@@ -36,6 +36,7 @@ from eddies.sql.join_tree import (
     relations,
     substitute,
 )
+from eddies.sql.left_joins import padding_of
 from eddies.sql.partial import aggregate_partially
 from eddies.sql.plain import is_plain
 from eddies.sql.qualify import Qualified
@@ -80,11 +81,21 @@ def split(
     settings: Settings = DEFAULT,
     direct: frozenset[str] = frozenset(),
     may_ask: bool = False,
+    may_pad: frozenset[str] = frozenset(),
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
     deriving = Deriving(schema_of, schemas)
     splitter = _Splitter(
-        qualified.tables, schemas, functions, aggregate, host, deriving, settings, direct, may_ask
+        qualified.tables,
+        schemas,
+        functions,
+        aggregate,
+        host,
+        deriving,
+        settings,
+        direct,
+        may_ask,
+        may_pad,
     )
     above = splitter.query(qualified.tree, top=True)
     result = splitter.result
@@ -105,8 +116,10 @@ class _Splitter:
         settings: Settings,
         direct: frozenset[str],
         may_ask: bool,
+        may_pad: frozenset[str],
     ) -> None:
         self._may_ask = may_ask
+        self._may_pad = may_pad
         self._direct = direct
         self._tables = dict(tables)
         self._schemas = schemas
@@ -250,6 +263,7 @@ class _Splitter:
 
     def _group(self, group: Group, least: int) -> list[Draft]:
         """Make the block of `group`, then those of its other items; `group` changes accordingly."""
+        padding = self._padding(group)
         members: list[Member] = []
         others: list[Leaf | Outer] = []
         for item in group.items:
@@ -263,12 +277,17 @@ class _Splitter:
             members, others = self._derive(group, members, others, questions)
         drafts: list[Draft] = []
         asked = [member for _, _, member in questions.values()]
+        asked += [member for _, member in padding]
         if len(members) + len(asked) < least:
             others = group.items
         else:
             draft = Draft(
                 self._next_name(), members, self._functions, group.nullable, self._settings, asked
             )
+            for question, member in padding:
+                refused = draft.ask(question)
+                assert refused is None, "the block was tried before"
+                self._say(f"{member.relation} pads rows in the block")
             group.conjuncts = [c for c in group.conjuncts if not self._asks(draft, c, questions)]
             group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
             group.items = [Leaf(exp.to_table(draft.name)), *others]
@@ -285,6 +304,35 @@ class _Splitter:
             if isinstance(item.item, exp.Subquery) and isinstance(item.item.this, exp.Query):
                 item.item.set("this", self.query(item.item.this))
         return drafts
+
+    def _padding(self, group: Group) -> list[tuple[Question, Member]]:
+        """The tables that LEFT JOIN adds to the rows of a group, which is then without them; none if
+        not all can be added in the block.
+        """
+        found = padding_of(group) if self._may_ask and self._may_pad else None
+        if found is None:
+            return []
+        questions, inner = found
+        items = [item for item in inner.items if isinstance(item, Leaf)]
+        members = [member for member in map(self._member, items) if member is not None]
+        tables = [member.table for member in members]
+        padding: list[tuple[Question, Member]] = []
+        for question in questions:
+            member = self._member(Leaf(question.item))
+            if member is None or member.table not in self._may_pad or member.table in tables:
+                return []
+            tables.append(member.table)
+            padding.append((question, member))
+        if len(tables) > MAX_SOURCES or not set(tables) <= self._direct:
+            return []
+        asked = [member for _, member in padding]
+        trial = Draft("", members, self._functions, False, self._settings, asked)
+        if len(members) < MIN_SOURCES or any(
+            trial.ask(question) is not None for question in questions
+        ):
+            return []
+        group.items, group.conjuncts = inner.items, inner.conjuncts
+        return padding
 
     def _questions(self, group: Group, members: list[Member]) -> Questions:
         """The conditions of a group that ask a base table whether it has a matching row."""
@@ -543,7 +591,7 @@ def _outputs(select: exp.Select, draft: Draft) -> tuple[Output, ...]:
 
 def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
     """Point every column of a block's members, in subqueries too, at the block's output."""
-    by_relation = {relation: draft for draft in drafts for relation in draft.members}
+    by_relation = {relation: draft for draft in drafts for relation in draft.relations}
     for node in list(tree.find_all(exp.Column)):
         if node.table in by_relation and not isinstance(node.this, exp.Star):
             node.replace(by_relation[node.table].column(node))

@@ -104,6 +104,7 @@ class ExistsPlan:
     filters: tuple[Expr, ...]
     negated: bool
     null_aware: bool
+    padded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,18 @@ class Graph:
         return any(self.asked >> role & 1 for role in self.relations[relation].roles)
 
     def only_refuses(self, relation: int) -> bool:
-        """Whether all that a relation does is to let rows pass that it does not match."""
+        """Whether all rows pass that a relation does not match: it only refuses rows, or pads them."""
         refusing = {
-            o.exists.target for o in self.optionals if o.exists is not None and o.exists.negated
+            o.exists.target
+            for o in self.optionals
+            if o.exists is not None and (o.exists.negated or o.exists.padded)
         }
         return refusing.issuperset(self.relations[relation].roles)
+
+    def pads(self, relation: int) -> bool:
+        """Whether a relation is joined to rows whether it matches them or not."""
+        targets = {o.exists.target for o in self.optionals if o.exists and o.exists.padded}
+        return not targets.isdisjoint(self.relations[relation].roles)
 
     def part_of(self, sources: int) -> int:
         """The query that a batch with these sources belongs to."""

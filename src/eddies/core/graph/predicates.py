@@ -66,8 +66,14 @@ def exists_of(builder: Builder, exists: Exists, number: int) -> Optional:
         raise PlanError(
             f"source {exists.source!r} must be equal to others in some column to be asked"
         )
-    name = f"{'no' if exists.negated else 'some'}:{exists.source}#{number}"
-    plan = ExistsPlan(target, tuple(keys), tuple(filters), exists.negated, exists.null_aware)
+    table = builder.query.sources[target].table
+    if exists.padded and sum(source.table == table for source in builder.query.sources) > 1:
+        raise PlanError(f"source {exists.source!r} must be the only one of its table to pad rows")
+    kind = "pad" if exists.padded else "no" if exists.negated else "some"
+    name = f"{kind}:{exists.source}#{number}"
+    plan = ExistsPlan(
+        target, tuple(keys), tuple(filters), exists.negated, exists.null_aware, exists.padded
+    )
     return Optional(Literal(True, pa.bool_()), mask, name, plan)
 
 

@@ -61,11 +61,20 @@ class SteM:
         self.lock = threading.Lock()
         self.n_built = 0  # rows, ever; the store may hold fewer
         self.generation = 0  # changes when row ids do, and then all indexes are others
+        self.null_row = -1  # the row of NULLs, if there is one; it is the last
+        self._schema = relation.stored
 
     def build(self, block: Block) -> None:
         """Store the rows of `block`."""
         self.store.append(block)
         self.n_built += block.n_rows
+
+    def add_null_row(self) -> None:
+        """Store a row of NULLs, for tuples without a match. No row may be built afterwards."""
+        assert self.null_row < 0, "one row of NULLs is enough"
+        nulls = {field.name: pa.nulls(1, field.type) for field in self._schema}
+        self.null_row = self.store.n_rows
+        self.store.append(Block.from_arrow(nulls, 1))
 
     @property
     def n_bytes(self) -> int:

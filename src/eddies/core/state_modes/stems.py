@@ -12,6 +12,7 @@ from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.exists import Ask
+from eddies.core.modules.pad import Pad
 from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate
 from eddies.core.reduction import may_multiply, reduce_stems
@@ -108,7 +109,8 @@ class StemsMode(StateMode):
             if plan is None:
                 return select_step(self._graph, move, signature, table)
             stem = self._stems[self._graph.roles[plan.target].relation]
-            ask = Ask(
+            module = Pad if plan.padded else Ask
+            ask = module(
                 self._graph, stem, move.optional, signature, table.route(move.after(signature))
             )
             return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
@@ -132,7 +134,8 @@ class StemsMode(StateMode):
         return len(self._graph.roles) + len(self._graph.optionals) + move.target
 
     def end(self, relation: int) -> None:
-        pass
+        if self._graph.pads(relation):
+            self._stems[relation].add_null_row()
 
     def before_last(self, relation: int) -> None:
         if len(self._graph.parts) > 1:
