@@ -27,7 +27,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.module import Step
 from eddies.core.route import Route
 
-__all__ = ["FAN_OUT", "Diversion", "Foretells"]
+__all__ = ["Diversion", "Foretells"]
 
 FAN_OUT = 16  # rows for one, on average, from which on a step is looked at
 _GAIN = 4.0  # a row leaves if it finds so many times less elsewhere
@@ -51,6 +51,7 @@ class Diversion:
     """Looks after the decisions of one router."""
 
     def __init__(self) -> None:
+        self.fan_out = FAN_OUT
         self.n_diverted = 0  # rows
 
     def apart(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
-from eddies.core.diversion import FAN_OUT, Diversion
+from eddies.core.diversion import Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
 from eddies.core.policies.base import RoutingPolicy
@@ -163,7 +163,9 @@ class Router:
                     batch = self._first_of(batch, n_rows)
             route.n_left -= n_rows
             way = ways[route.choice]
-            if policy.diverts and (way.n_out > FAN_OUT * way.n_in or way.has_heavy_keys):
+            if policy.diverts and (
+                way.has_heavy_keys or way.n_out > self._diversion.fan_out * way.n_in
+            ):
                 self._stack.append(self._apart(batch, route, way.number))
                 break
             batch = self._run(batch, route, way)
