@@ -41,7 +41,7 @@ from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
-from eddies.core.join_tree import make_join_tree
+from eddies.core.join_tree import JoinTree, make_join_tree
 from eddies.core.lineage import Signature
 from eddies.core.module import Module, Step
 from eddies.core.modules.stem import SteM

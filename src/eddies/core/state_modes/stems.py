@@ -109,8 +109,8 @@ class StemsMode(StateMode):
             if plan is None:
                 return select_step(self._graph, move, signature, table)
             stem = self._stems[self._graph.roles[plan.target].relation]
-            module = Pad if plan.padded else Ask
-            ask = module(
+            made = Pad if plan.padded else Ask
+            ask = made(
                 self._graph, stem, move.optional, signature, table.route(move.after(signature))
             )
             return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
