@@ -163,6 +163,7 @@ def test_parts_that_are_there_are_found_and_lose_nothing(batch_rows, oracle, mon
     monkeypatch.setattr(auto, "LOOK", 0)
     monkeypatch.setattr(search, "CALM", 1.0)
     monkeypatch.setattr(partitions, "_FEWEST_ROWS", 60)
+    monkeypatch.setattr(partitions, "_SLOWER", 1.0)  # few matches are enough
     columns = ["R.a", "R.r", "S.b", "S.kind", "T.t"]
     named = ", ".join(f"{name} AS {name.replace('.', '_')}" for name in columns)
     sql = f"SELECT {named} FROM R, S, T WHERE R.a = S.a AND S.b = T.b"

@@ -12,6 +12,7 @@ from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, Fork
 from eddies.core.route import RouteTable, Way
+from eddies.core.stairs import partitions
 from eddies.core.stairs.chooser import make_choosers
 from eddies.core.stairs.drift import Drift
 from eddies.core.stairs.outlook import Outlook
@@ -24,6 +25,14 @@ from eddies.core.state_modes.stems import StemsMode
 from tests.support.small import Recorder, batches, drained, make_query
 
 ON = ["R.a = S.a", "S.b = T.b"]
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """A tuple in parts takes no longer than others, so that few matches are enough for parts to pay."""
+    monkeypatch.setattr(partitions, "_SLOWER", 1.0)
+
+
 N = 20_000
 
 
@@ -69,7 +78,7 @@ def is_regional(eddy: Eddy) -> bool:
 
 
 @pytest.mark.parametrize("sorted_by_kind", [False, True])
-def test_auto_turns_to_parts_by_itself(sorted_by_kind):
+def test_auto_turns_to_parts_by_itself(sorted_by_kind, cheap):
     recorder = Recorder()
     eddy = fed(data(sorted_by_kind=sorted_by_kind), events=recorder)
     assert is_regional(eddy)
@@ -92,7 +101,7 @@ def test_a_small_query_is_not_surveyed():
     assert eddy.mode._search._statistics is None
 
 
-def test_rows_taken_apart_wait_where_their_part_goes():
+def test_rows_taken_apart_wait_where_their_part_goes(cheap):
     """Rows that join R only are found through T, where they meet nobody, and the other way round."""
     tables = data()
     mode = fed(tables).mode.stairs
@@ -106,7 +115,7 @@ def test_rows_taken_apart_wait_where_their_part_goes():
         assert rows.shape[0] > 0.9 * wanted.sum()
 
 
-def test_when_no_parts_are_left_stairs_take_over_again():
+def test_when_no_parts_are_left_stairs_take_over_again(cheap):
     eddy = fed(data())
     mode = eddy.mode
     assert isinstance(mode, AutoMode)
@@ -165,7 +174,7 @@ def outlook_of(n_to_come: float) -> Outlook:
     return Outlook(planner, now, [n_to_come] * 3, selectivity, frozenset(), 0, certain=0b111)
 
 
-def test_parts_pay_if_enough_is_to_come():
+def test_parts_pay_if_enough_is_to_come(cheap):
     halves = (Part(0, 0.5, 0.5, (0.0, 5.0)), Part(1, 0.5, 0.5, (5.0, 0.0)))
     parting = Parting(1, Split("kind", 5, Leaf(0), Leaf(1)), (0, 1), halves)
     assert pays(outlook_of(1e5), parting)
@@ -173,7 +182,14 @@ def test_parts_pay_if_enough_is_to_come():
     assert not pays(outlook_of(3e4), parting, caution=2.0**8)
 
 
-def test_parts_that_all_want_the_same_do_not_pay():
+def test_a_tuple_in_parts_takes_longer_so_parts_must_spare_several():
+    for matches, pay in ((0.2, False), (50.0, True)):
+        halves = (Part(0, 0.5, 0.5, (0.0, matches)), Part(1, 0.5, 0.5, (matches, 0.0)))
+        parting = Parting(1, Split("kind", 5, Leaf(0), Leaf(1)), (0, 1), halves)
+        assert pays(outlook_of(1e5), parting) == pay
+
+
+def test_parts_that_all_want_the_same_do_not_pay(cheap):
     same = (Part(0, 0.5, 0.5, (0.1, 5.0)), Part(1, 0.5, 0.5, (0.1, 4.0)))
     parting = Parting(1, Split("kind", 5, Leaf(0), Leaf(1)), (0, 1), same)
     assert not pays(outlook_of(1e5), parting)

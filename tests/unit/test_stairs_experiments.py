@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from eddies.experiments.stairs_random import NAMES, run_setup
-from eddies.experiments.stairs_regions import run_late_source, run_regions
+from eddies.experiments.stairs_regions import run_auto_regions, run_late_source, run_regions
 from eddies.experiments.stairs_runs import CONTENDERS, run_feed
 from eddies.experiments.stairs_setups import exact_sizes, make_setup
 
@@ -54,12 +54,14 @@ def test_a_late_source_meets_no_bare_rows():
 
 
 def test_parts_of_the_data_are_found():
-    regions, content, _ = run_regions(scale=5).claims  # too few rows for `auto` to search in time
+    regions, content = run_regions(scale=5).claims
     assert content.held, content.headline
     larger = [check for check in regions.checks if check.what != "STAIRs / EddyJoins"]
     assert all(check.held for check in larger), regions.headline
 
 
 def test_auto_finds_parts_of_the_data_by_itself():
-    *_, auto = run_regions().claims
-    assert auto.held, auto.headline
+    (auto,) = run_auto_regions().claims
+    tuples = [check for check in auto.checks if "tuples" in check.what]
+    assert len(tuples) == 2
+    assert all(check.held for check in tuples), auto.headline

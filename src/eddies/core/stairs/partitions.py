@@ -11,6 +11,8 @@ matches of its rows, so many of them are there, so many will come. What the quer
 parts, except that rows of the other sources come once only; they cost what they would if there were
 nothing of the source. A part that goes to join j first has the forms of a left-deep plan that begins
 there. The other way has the same forms for all parts: those that are held, none, or those of any part.
+A tuple that is kept in parts takes longer than one that only probes (each insertion is checked against
+what is there, Invariant B), so parts must spare several tuples for each that they handle.
 
 Known limitations: one source is parted at a time; a part is one choice of join, whatever its values.
 """
@@ -47,6 +49,9 @@ _MOST_KEPT = 0.7  # of the matches at the best join for all that parts may leave
 _MOST_KEPT_BY_ONE_CUT = 0.9  # the same at a glimpse, which looks for two parts
 _CLEAR = 60  # matches counted at a glimpse; fewer say nothing
 _MOST_COST = 0.85  # of what the rows to come would cost otherwise
+_SLOWER = (
+    3.5  # a tuple takes so many times as long where parts have orders of their own, as measured
+)
 _LEAST_GAIN = 1.03  # all work without parts by all work with them, on average over the ends
 _UNSEEN = 0.005  # matches of a row assumed where a part has none
 _NOTHING = 1e-9  # of the rows: what is not there must not look as if it were known to have ended
@@ -187,7 +192,7 @@ def pays(outlook: Outlook, parting: Parting, caution: float = 1.0) -> bool:
         for part, world in zip(parting.parts, worlds, strict=True)
     ]
     price = caution * _price(outlook, parting)
-    parted = [cost + price for cost in _total(worlds, nothing, own)]
+    parted = [_SLOWER * (cost + price) for cost in _total(worlds, nothing, own)]
     together = [
         _with_building(outlook, forms, _total(worlds, nothing, [forms] * len(worlds)))
         for forms in {outlook.held, frozenset(), *own}
