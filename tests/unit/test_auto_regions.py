@@ -12,7 +12,7 @@ from eddies.core.lineage import Signature
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, Fork
 from eddies.core.route import RouteTable, Way
-from eddies.core.stairs import partitions
+from eddies.core.stairs import partitions, search
 from eddies.core.stairs.chooser import make_choosers
 from eddies.core.stairs.drift import Drift
 from eddies.core.stairs.outlook import Outlook
@@ -29,7 +29,10 @@ ON = ["R.a = S.a", "S.b = T.b"]
 
 @pytest.fixture
 def cheap(monkeypatch):
-    """A tuple in parts takes no longer than others, so that few matches are enough for parts to pay."""
+    """Parts are searched for early, and a tuple in parts takes no longer than others, so that few rows
+    and matches are enough for parts to pay.
+    """
+    monkeypatch.setattr(search, "SURVEY", 50_000)
     monkeypatch.setattr(partitions, "_SLOWER", 1.0)
 
 

@@ -24,7 +24,9 @@ from eddies.core.stairs.tuples import History
 
 __all__ = ["Search"]
 
-SURVEY = 50_000  # tuples handled before parts of the data are searched for
+SURVEY = (
+    250_000  # tuples handled before parts are searched for: a search takes as long as ten thousand
+)
 STRETCH = 1.15  # of work between two glances at what steps find
 DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
 EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
