@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,7 @@ class Recorder:
         self.n_at_once += 1
         self.most_at_once = max(self.most_at_once, self.n_at_once)
         self.forks.append(fork)
+        time.sleep(0)  # others may come now, if they can
         self.n_at_once -= 1
 
     def reoptimize(self) -> bool:
@@ -91,7 +93,7 @@ def test_the_policy_is_told_by_one_thread_at_a_time() -> None:
 
     def tell() -> None:
         view, fork = shared.view(), fork_of(0, 1, 1, 2)
-        for _ in range(2000):
+        for _ in range(500):
             view.observe(fork, 0, 1, 1, 1)
 
     threads = [threading.Thread(target=tell) for _ in range(4)]
@@ -99,7 +101,7 @@ def test_the_policy_is_told_by_one_thread_at_a_time() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(recorder.forks) == 8000
+    assert len(recorder.forks) == 2000
     assert recorder.most_at_once == 1
 
 
