@@ -85,3 +85,27 @@ def test_a_far_dead_end_costs_no_multiplication(n_rows: int, last: int, state: s
     assert eddy.poll() is None
     assert eddy.is_done
     assert eddy.progress().n_probes < 10 * n_rows
+
+
+@pytest.mark.parametrize("state", ["auto", "stems"])
+def test_dead_ends_that_few_rows_meet_are_removed_where_many_rows_come(state: str) -> None:
+    """Four matches in t1 for each row of t0, of which a fifth leads on to t2: no multiplication to
+    speak of, but t0 has a hundred times more rows than there are dead ends to find.
+    """
+    rng = np.random.default_rng(1)
+    n_rows, n_driver = 2000, 200_000
+    tables = {
+        "t1": pa.table({"a": np.arange(n_rows) // 4, "b": np.arange(n_rows)}),
+        "t2": pa.table({"a": np.arange(0, n_rows, 5), "b": np.arange(0, n_rows, 5)}),
+        "t0": pa.table({"a": np.arange(n_driver), "b": rng.integers(0, n_rows // 4, n_driver)}),
+    }
+    eddy = Eddy(chain(3), Options(state=state), expected_rows={"t0": n_driver})  # type: ignore[arg-type]
+    n_results = 0
+    for name in ("t2", "t1", "t0"):
+        eddy.push(name, tables[name].to_batches()[0])
+        eddy.end(name)
+    while (rows := eddy.poll()) is not None:
+        n_results += rows.num_rows
+    led_on = np.bincount(tables["t1"]["a"].to_numpy()[::5], minlength=n_rows // 4)
+    assert n_results == led_on[tables["t0"]["b"].to_numpy()].sum()
+    assert eddy.progress().n_probes < 1.1 * (n_driver + n_results + n_rows)

@@ -101,7 +101,7 @@ class Eddy:
         # A relation goes by its own name, or by that of one of its roles.
         self._relation_ids = {role.name: role.relation for role in self.graph.roles}
         self._relation_ids |= {r.name: i for i, r in enumerate(self.graph.relations)}
-        expected = expected_rows or {}
+        self._expected_rows = expected = expected_rows or {}
         is_bounded = self.options.memory is not None  # rows may be flushed before they are many
         self.stems = [
             SteM(r, 0 if is_bounded else expected.get(r.name, 0)) for r in self.graph.relations
@@ -602,11 +602,16 @@ class Eddy:
                     mode.at_rest()
                 if not self._is_prepared:
                     self._is_prepared = True
-                    mode.before_last(first.relation)
+                    mode.before_last(first.relation, self._n_to_come(first.relation))
             if self._is_crewed and self._stores_no_more():
                 self._crew.spread(self._start)
                 return True
             self._start(router, waiting.popleft())
+
+    def _n_to_come(self, relation: int) -> int:
+        """Rows of the last relation: those that wait, or what the host said if that is more."""
+        n_waiting = sum(waiting.n_rows for waiting in self._waiting)
+        return max(n_waiting, self._expected_rows.get(self.graph.relations[relation].name, 0))
 
     def _stores_no_more(self) -> bool:
         """Whether what waits may be routed by several threads, because nobody builds."""

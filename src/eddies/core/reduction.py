@@ -7,9 +7,9 @@ that has no partner in one of its branches is in no result. Working from the lea
 rows that all lead to a leaf (Yannakakis' first pass); then no probe multiplies rows that die later,
 except where filters or cycles, of which this knows nothing, reject them.
 
-That costs a look-up a stored row and branch, so it is done only where rows may multiply: where the
-fan-outs along a branch, known from the indexes that the probes need anyway, come to `_MULTIPLIES` or
-more.
+That costs a look-up a stored row and branch, so it is done where it is cheap beside the rows that are
+still to come, which are `_CHEAP` times as many or more, or where rows may multiply: where the fan-outs
+along a branch, known from the indexes that the probes need anyway, come to `_MULTIPLIES` or more.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from eddies.core.state.scratch import Scratch
 __all__ = ["may_multiply", "reduce_stems"]
 
 _MULTIPLIES = 16.0
+_CHEAP = 16  # rows to come for each look-up
 _WORTH_REMOVING = 0.1  # share of a SteM's rows
 _CHUNK_ROWS = 1 << 16
 
@@ -42,33 +43,35 @@ class _Node:
     fan_out: float = 1.0
 
 
-def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int) -> None:
-    """Remove dead ends from the SteMs if only source `driver` is still to come and rows may multiply.
+def reduce_stems(graph: Graph, stems: Sequence[SteM], driver: int, n_to_come: int) -> None:
+    """Remove dead ends from the SteMs if only source `driver` is still to come, likely `n_to_come` rows
+    of it, and it is cheap or rows may multiply.
 
     Row ids change: only when nobody holds any. SteMs with few dead ends keep them.
     """
-    root = _measured(graph, stems, driver)
-    if root is not None:
+    root = _tree(graph, driver)
+    n_look_ups = sum(_n_look_ups(graph, stems, child) for child in root.children)
+    if n_look_ups == 0:
+        return
+    if n_look_ups * _CHEAP <= n_to_come or _multiplies(graph, stems, root):
         scratch = Scratch(_CHUNK_ROWS)
         for child in root.children:
             _reduce(graph, stems, child, scratch)
 
 
 def may_multiply(graph: Graph, stems: Sequence[SteM], driver: int) -> bool:
-    """Whether rows of `driver` may meet so many dead ends that `reduce_stems` would remove them."""
-    return _measured(graph, stems, driver) is not None
+    """Whether rows of `driver` may meet many dead ends for each of them."""
+    return _multiplies(graph, stems, _tree(graph, driver))
 
 
-def _measured(graph: Graph, stems: Sequence[SteM], driver: int) -> _Node | None:
-    """The tree below `driver` with its fan-outs; None if rows do not multiply on any branch."""
-    root = _tree(graph, driver)
+def _multiplies(graph: Graph, stems: Sequence[SteM], root: _Node) -> bool:
+    """Whether rows multiply on a branch below `root`."""
     if all(not child.children for child in root.children):
-        return None  # a star: the driver's rows meet every dead end at once
+        return False  # a star: the driver's rows meet every dead end at once
     scratch = Scratch(_CHUNK_ROWS)
     for child in root.children:
         _measure(graph, stems, child, scratch)
-    multiplies = max(_growth(child) for child in root.children) >= _MULTIPLIES
-    return root if multiplies else None
+    return max(_growth(child) for child in root.children) >= _MULTIPLIES
 
 
 def _tree(graph: Graph, driver: int) -> _Node:
@@ -113,12 +116,27 @@ def _growth(node: _Node) -> float:
     return node.fan_out * max((_growth(child) for child in node.children), default=1.0)
 
 
+def _n_look_ups(graph: Graph, stems: Sequence[SteM], node: _Node) -> int:
+    """What it takes to find the dead ends from here on."""
+    below = sum(_n_look_ups(graph, stems, child) for child in node.children)
+    if not _can_lose_rows(graph, node):
+        return below
+    return below + len(node.children) * stems[graph.roles[node.source].relation].store.n_rows
+
+
+def _can_lose_rows(graph: Graph, node: _Node) -> bool:
+    """Whether a row without partners below this node has no other role in which it has some."""
+    return (
+        bool(node.children) and len(graph.relations[graph.roles[node.source].relation].roles) == 1
+    )
+
+
 def _reduce(graph: Graph, stems: Sequence[SteM], node: _Node, scratch: Scratch) -> None:
     for child in node.children:
         _reduce(graph, stems, child, scratch)
-    relation = graph.roles[node.source].relation
-    if not node.children or len(graph.relations[relation].roles) > 1:
+    if not _can_lose_rows(graph, node):
         return
+    relation = graph.roles[node.source].relation
     store = stems[relation].store
     alive = np.ones(store.n_rows, dtype=np.bool_)
     for child in node.children:

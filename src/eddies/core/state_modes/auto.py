@@ -321,18 +321,17 @@ class AutoMode(StateMode):
         for mode in self._modes_made():
             mode.end(relation)
 
-    def before_last(self, relation: int) -> None:
+    def before_last(self, relation: int, n_to_come: int) -> None:
         """SteMs remove dead ends now. Whether STAIRs pay for what is left is known when the first rows
         of the last relation can be sampled: see `drive`.
         """
         if self._now is not self._stems_mode:
-            self._now.before_last(relation)
+            self._now.before_last(relation, n_to_come)
             return
         self._multiplies = self._stems_mode.may_multiply(relation)
-        if self._multiplies:
-            self._stems_mode.before_last(relation)
-            if any(stem.generation for stem in self._stems):
-                self._made = None  # it knew rows by ids that others have now
+        self._stems_mode.before_last(relation, n_to_come)
+        if any(stem.generation for stem in self._stems):
+            self._made = None  # it knew rows by ids that others have now
 
     def at_safe_point(self) -> None:
         self._now.at_safe_point()

@@ -66,9 +66,9 @@ class StateMode(Protocol):
         """Whether more rows should not be stored before state has been rearranged."""
         return False
 
-    def before_last(self, relation: int) -> None:
+    def before_last(self, relation: int, n_to_come: int) -> None:
         """All relations but this one are complete, it is not stored, and nothing is in flight: state
-        may be prepared for rows that only probe.
+        may be prepared for its rows, likely `n_to_come`, that only probe.
         """
         return
 

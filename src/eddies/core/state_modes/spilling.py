@@ -214,7 +214,7 @@ class SpillingStems(StateMode):
         if self._is_last_to_come:
             self._flush_few(_KNOWN_TUPLES)
 
-    def before_last(self, relation: int) -> None:
+    def before_last(self, relation: int, n_to_come: int) -> None:
         self._is_last_to_come = True
 
     def resume(self) -> Resumed | None:

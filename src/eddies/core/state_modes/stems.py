@@ -137,13 +137,14 @@ class StemsMode(StateMode):
         if self._graph.pads(relation):
             self._stems[relation].add_null_row()
 
-    def before_last(self, relation: int) -> None:
+    def before_last(self, relation: int, n_to_come: int) -> None:
         if len(self._graph.parts) > 1:
             return  # rows that one query cannot use may be another's
-        reduce_stems(self._graph, self._stems, self._graph.relations[relation].roles[0])
+        driver = self._graph.relations[relation].roles[0]
+        reduce_stems(self._graph, self._stems, driver, n_to_come)
 
     def may_multiply(self, relation: int) -> bool:
-        """Whether `before_last` would do something."""
+        """Whether rows of the last relation may meet many dead ends for each of them."""
         return may_multiply(self._graph, self._stems, self._graph.relations[relation].roles[0])
 
     def at_safe_point(self) -> None:
