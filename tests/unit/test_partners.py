@@ -104,14 +104,14 @@ def test_any_order_same_bag_with_partners_dropped(type_: pa.DataType, seed: int)
 
     names = ["a", "b", "c", "d"]
     tables = {n: [(value(), value()) for _ in range(rng.randrange(5, 60))] for n in names}
-    expected = dict.fromkeys(names, 10_000)
+    expected = {n: rng.choice([10_000, len(tables[n])]) for n in names}
     found = []
     for is_filtered in (False, True):
         eddy = Eddy(chain(*names, type_=type_), Options(batch_rows=16))
         order = rng.sample(names, len(names))
         for name in order:
             batch = rows(tables[name], type_)
-            kept = eddy.partner_filter(name, expected) if is_filtered else None
+            kept = eddy.partner_filter(name, expected, order[-1]) if is_filtered else None
             eddy.push(name, batch if kept is None else kept(batch))
             eddy.end(name)
         found.append(drained(eddy))
@@ -124,3 +124,27 @@ def test_a_large_partner_that_has_all_its_rows_is_not_asked() -> None:
     eddy.end("a")
     assert eddy.partner_filter("b", {"a": 1000, "b": 2000}) is None
     assert eddy.partner_filter("b", {"a": 4000, "b": 2000}) is not None
+
+
+def test_a_large_partner_is_asked_through_the_index_that_probes_will_need() -> None:
+    """Of b's keys none are in c, which nobody knows before: no row of b is stored, though c has all
+    its rows, and no false one passes.
+    """
+    eddy = Eddy(chain("a", "b", "c"))
+    expected = {"a": 20_000, "b": 20_000, "c": 20_000}
+    eddy.push("c", rows([(2 * n, n) for n in range(20_000)]))
+    eddy.end("c")
+    kept = eddy.partner_filter("b", expected, last="a")
+    assert kept is not None
+    assert kept(rows([(n, 2 * n + 1) for n in range(20_000)])).num_rows == 0
+    assert kept(rows([(1, 4), (1, 5), (1, None), (2, 6)])).column("j").to_pylist() == [4, 6]
+    assert eddy.partner_filter("b", expected, last="b") is None  # not stored: it looks up by itself
+
+
+def test_a_large_partner_on_the_other_side_is_not_asked() -> None:
+    eddy = Eddy(chain("a", "b", "c"))
+    eddy.push("b", rows([(n, n) for n in range(1000)]))
+    eddy.end("b")
+    expected = dict.fromkeys("abc", 1000)
+    assert eddy.partner_filter("c", expected, last="a") is None
+    assert eddy.partner_filter("c", expected) is None

@@ -43,6 +43,7 @@ from eddies.core.events import Built, EventSink, Finished, SourceEnded
 from eddies.core.exactly_once import EarlierOnly, StampRule
 from eddies.core.expr import Expr
 from eddies.core.graph import make_graph
+from eddies.core.graph.distance import distances
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
@@ -255,15 +256,18 @@ class Eddy:
         is_known = self._is_complete()
         return key_bounds(self.graph, self.stems, is_known, relation)
 
-    def partner_filter(self, source: str, expected_rows: Mapping[str, int]) -> PartnerFilter | None:
+    def partner_filter(
+        self, source: str, expected_rows: Mapping[str, int], last: str | None = None
+    ) -> PartnerFilter | None:
         """A function that drops rows of a relation which find no partner in those that have ended, from
         batches before they are pushed; None if that is not worth while. `expected_rows` are those of
-        relations in all, before any selection.
+        relations in all, before any selection; `last` is the relation that will stream by.
         """
         relation = self._relation(source)
         if not self._knows_partners(relation):
             return None
-        return self._partners.filter(relation, self._is_complete(), expected_rows)
+        driver = None if last is None else self._relation(last)
+        return self._partners.filter(relation, self._is_complete(), expected_rows, driver)
 
     def rows_to_come(self, source: str, expected_rows: Mapping[str, int]) -> tuple[float, float]:
         """A guess how many rows of a relation have partners in those that have ended, and how few rows
@@ -273,6 +277,13 @@ class Eddy:
         if not self._knows_partners(relation):
             return float(expected_rows.get(self.graph.relations[relation].name, inf)), inf
         return self._partners.rows_to_come(relation, self._is_complete(), expected_rows)
+
+    def n_joins_between(self, source: str, other: str) -> int:
+        """How many equality joins lead from one relation to another; 0 if none do."""
+        start, end = (
+            self.graph.relations[self._relation(name)].roles[0] for name in (source, other)
+        )
+        return distances(self.graph, start).get(end, 0)
 
     def _knows_partners(self, relation: int) -> bool:
         """Whether what has ended tells which rows of a relation can be in a result."""

@@ -6,23 +6,29 @@ relation tells in turn which rows of the next one matter: a condition on nations
 and through them orders (Yannakakis' first pass, while reading).
 
 The keys of a SteM are kept in a Bloom filter, which may let rows through that have no partner, and
-never drops one that has. A filter that drops too little is not asked any more: after some rows that is
+never drops one that has. A large SteM that has all rows of its relation probably has all keys; it is
+asked only through an index that costs nothing, since probes will need it: where it is farther from the
+relation that comes last. A filter that drops too little is not asked any more: after some rows that is
 known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.graph import Graph
+from eddies.core.graph.distance import distances
 from eddies.core.kernels.bloom import add_words, may_contain
 from eddies.core.modules.stem import SteM
 from eddies.core.state.columns import Words, column_of, is_key_type
+from eddies.core.state.hash_index import HashIndex
 from eddies.core.state.keys import key_words
+from eddies.core.state.scratch import Scratch
 
 __all__ = ["PartnerFilter", "Partners"]
 
@@ -37,13 +43,21 @@ _THINNED_OUT = 0.75  # share of a partner's rows that is left: with more, most k
 _SMALLER = 16  # ...unless it has so many times fewer rows than the relation that is to come
 
 
+class _Keys(Protocol):
+    """The keys of a relation that has ended."""
+
+    def positions(self, words: Words) -> Ids:
+        """Of the words, in order, those that may be among the keys; all that are."""
+        ...
+
+
 class Partners:
-    """The Bloom filters of relations that have ended, made when they are first needed."""
+    """The keys of relations that have ended, brought together when they are first needed."""
 
     def __init__(self, graph: Graph, stems: Sequence[SteM]) -> None:
         self._graph = graph
         self._stems = stems
-        self._blooms: dict[tuple[int, str], Words] = {}
+        self._blooms: dict[tuple[int, str], _BloomKeys] = {}
 
     def known_to(self, relation: int, ended: Sequence[bool]) -> dict[str, list[tuple[int, str]]]:
         """By key column of `relation`, which has one role: ended sources and their columns."""
@@ -77,10 +91,14 @@ class Partners:
         return likely, fewest
 
     def filter(
-        self, relation: int, ended: Sequence[bool], expected_rows: Mapping[str, int]
+        self,
+        relation: int,
+        ended: Sequence[bool],
+        expected_rows: Mapping[str, int],
+        last: int | None,
     ) -> PartnerFilter | None:
         """Drops rows of `relation` that have no partners; None if no relation that has ended tells
-        anything. `expected_rows` are those of relations in all.
+        anything. `expected_rows` are those of relations in all, `last` is the one that will stream by.
         """
         n_likely, _ = self.rows_to_come(relation, ended, expected_rows)
         read = self._graph.relations[relation].read
@@ -94,9 +112,28 @@ class Partners:
                 n_all = expected_rows.get(store.name, store.n_rows)
                 if store.n_rows <= max(_THINNED_OUT * n_all, n_likely / _SMALLER):
                     asked.append(_Asked(column, type_, self._bloom(source, other)))
+                elif last is not None and self._is_on_the_way(relation, source, last):
+                    asked.append(_Asked(column, type_, self._index(source, other)))
         return PartnerFilter(asked) if asked else None
 
-    def _bloom(self, source: int, column: str) -> Words:
+    def _is_on_the_way(self, relation: int, source: int, last: int) -> bool:
+        """Whether rows of `last` that have met `relation` look `source` up by the one key that these
+        two share.
+        """
+        own, driver = self._graph.relations[relation].roles[0], self._graph.relations[last].roles[0]
+        if own == driver:
+            return False
+        members = [key_class.column_by_source for key_class in self._graph.classes]
+        joins = distances(self._graph, driver)
+        is_farther = own in joins and joins[source] > joins[own]
+        return is_farther and sum(own in m and source in m for m in members) == 1
+
+    def _index(self, source: int, column: str) -> _IndexedKeys:
+        role = self._graph.roles[source]
+        stem = self._stems[role.relation]
+        return _IndexedKeys(stem, stem.hash_index((column,), role.flag))
+
+    def _bloom(self, source: int, column: str) -> _BloomKeys:
         if (source, column) not in self._blooms:
             role = self._graph.roles[source]
             store = self._stems[role.relation].store
@@ -108,7 +145,7 @@ class Partners:
                 if role.flag is not None:
                     words = words[store.column(role.flag).words(None, start, stop) != 0]
                 add_words(np.ascontiguousarray(words), bloom)
-            self._blooms[source, column] = bloom
+            self._blooms[source, column] = _BloomKeys(bloom)
         return self._blooms[source, column]
 
 
@@ -118,15 +155,46 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     return is_key_type(one) and (one == other or bool(whole(one) and whole(other)))
 
 
+class _BloomKeys:
+    """Keys in a Bloom filter."""
+
+    __slots__ = ("_bloom",)
+
+    def __init__(self, bloom: Words) -> None:
+        self._bloom = bloom
+
+    def positions(self, words: Words) -> Ids:
+        positions = np.empty(words.shape[0] + 1, dtype=np.int32)
+        passed = np.empty(words.shape[0] + 1, dtype=np.uint64)
+        return positions[: may_contain(np.ascontiguousarray(words), self._bloom, positions, passed)]
+
+
+class _IndexedKeys:
+    """Keys in an index of their SteM."""
+
+    __slots__ = ("_index", "_scratch", "_stem")
+
+    def __init__(self, stem: SteM, index: HashIndex) -> None:
+        self._stem = stem
+        self._index = index
+        self._scratch = Scratch(_CHUNK_ROWS)
+
+    def positions(self, words: Words) -> Ids:
+        if self._index.is_behind:
+            with self._stem.lock:
+                self._index.catch_up(self._scratch)
+        return np.flatnonzero(self._index.has(words, self._scratch)).astype(np.int32)
+
+
 class _Asked:
-    """A Bloom filter that is asked for a column, and what came of it."""
+    """Keys that are asked for a column, and what came of it."""
 
-    __slots__ = ("bloom", "column", "n_in", "n_kept", "type")
+    __slots__ = ("column", "keys", "n_in", "n_kept", "type")
 
-    def __init__(self, column: str, type_: pa.DataType, bloom: Words) -> None:
+    def __init__(self, column: str, type_: pa.DataType, keys: _Keys) -> None:
         self.column = column
         self.type = type_
-        self.bloom = bloom
+        self.keys = keys
         self.n_in = 0
         self.n_kept = 0
 
@@ -157,10 +225,7 @@ class PartnerFilter:
             if n_in == 0 or keys.type != asked.type:
                 continue
             words, valid = key_words([(column_of(keys), rows)])
-            positions = np.empty(n_in + 1, dtype=np.int32)
-            passed = np.empty(n_in + 1, dtype=np.uint64)
-            n_kept = may_contain(np.ascontiguousarray(words), asked.bloom, positions, passed)
-            kept = positions[:n_kept]
+            kept = asked.keys.positions(words)
             if valid is not None:
                 kept = kept[valid[kept] != 0]
             asked.n_in += n_in

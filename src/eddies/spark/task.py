@@ -119,11 +119,16 @@ class EddyTask:
 
     def _in_turn(self, eddy: Eddy) -> Iterator[str]:
         """Relations in the order in which they are taken in: next comes the one of which the fewest
-        rows are likely to be stored, as far as those tell that are there. The last stays the last.
+        rows are likely to be stored, as far as those tell that are there; among equals the one that
+        is farthest from the last, because what has no partners there is not stored on the way. The
+        last stays the last.
         """
         left = list(self.order[:-1])
+        n_joins = {name: eddy.n_joins_between(name, self.order[-1]) for name in left}
         while left:
-            guesses = [eddy.rows_to_come(name, self.expected_rows) for name in left]
+            guesses = [
+                (*eddy.rows_to_come(name, self.expected_rows), -n_joins[name]) for name in left
+            ]
             yield left.pop(guesses.index(min(guesses)))
         yield self.order[-1]
 
@@ -198,7 +203,7 @@ class EddyTask:
         if not eddy.is_hopeless:
             kept = None
             if name != self.order[-1]:  # whose rows are not stored: it is left to their reader
-                kept = eddy.partner_filter(name, self.expected_rows)
+                kept = eddy.partner_filter(name, self.expected_rows, self.order[-1])
             for batch in arrivals:
                 try:
                     chosen = batch if kept is None else kept(batch)
