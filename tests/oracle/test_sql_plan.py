@@ -334,6 +334,44 @@ def test_derived_sources_in_cells(small: duckdb.DuckDBPyConnection, text: str) -
     check_cells(small, text, arrow_tables(small))
 
 
+JOINED = ("t", "u", "v", "t AS a", "u AS b", "(SELECT k, z + 1 AS z FROM v) AS c")
+COLUMNS = {"t": "x", "u": "y", "v": "z", "a": "x", "b": "y", "c": "z"}
+CONDITIONS = (
+    *("{0} > 3", "{0} IS NULL", "{0} IS NOT NULL", "NOT ({0} > 3)", "{0} <=> {1}", "{0} < {1}"),
+    *("{0} BETWEEN 2 AND {1}", "{0} NOT BETWEEN 2 AND {1}", "{0} IN (1, 2, 6)", "{0} + {1} <> 4"),
+    *("{0} NOT IN (1, 2)", "coalesce({0}, 5) > 3", "({0} > 3 OR {1} > 3)", "({0} > 3 OR {0} < 1)"),
+    *("(CASE WHEN {0} > 3 THEN 1 ELSE 2 END) = 2", "({0} IS NULL OR {1} = 4)", "abs(-{0}) >= 2"),
+    "({0} > 2 AND {1} > 2 OR {0} < 2 AND {1} < 2)",
+)
+
+
+@pytest.mark.parametrize("seed", range(250))
+def test_generated_outer_joins(small: duckdb.DuckDBPyConnection, seed: int) -> None:
+    choose = random.Random(seed)
+    tables = choose.sample(JOINED, choose.randint(2, 4))
+    names = [table.split()[-1] for table in tables]
+
+    def condition() -> str:
+        first, second = (f"{name}.{COLUMNS[name]}" for name in choose.choices(names, k=2))
+        return choose.choice(CONDITIONS).format(first, second)
+
+    def joined(first: int, last: int) -> str:
+        """Tables `first` to `last`, in any tree of joins."""
+        if first == last:
+            return tables[first]
+        cut = choose.randrange(first, last)
+        kind = choose.choice(("LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "JOIN"))
+        near, far = choose.randint(first, cut), choose.randint(cut + 1, last)
+        right = joined(cut + 1, last)
+        right = right if cut + 1 == last else f"({right})"
+        return f"{joined(first, cut)} {kind} {right} ON {names[near]}.k = {names[far]}.k"
+
+    items = ", ".join(f"{name}.{COLUMNS[name]} AS c{n}" for n, name in enumerate(names))
+    where = " AND ".join(condition() for _ in range(choose.randint(1, 3)))
+    text = f"SELECT {items} FROM {joined(0, len(tables) - 1)} WHERE {where}"
+    check(small, text, plan(text, schemas_of(small)))
+
+
 PIECES = {
     "aggregates": [
         *(

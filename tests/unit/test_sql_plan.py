@@ -556,10 +556,25 @@ def test_a_constant_that_is_no_position_is_a_group_key(key: str) -> None:
 
 def test_where_on_the_null_supplying_side_stays_above() -> None:
     planned = plan(
-        "SELECT t.x FROM t LEFT JOIN (u JOIN v ON u.k = v.k) ON t.k = u.k WHERE v.z = 1", SCHEMAS
+        "SELECT t.x FROM t LEFT JOIN (u JOIN v ON u.k = v.k) ON t.k = u.k "
+        "WHERE coalesce(v.z, 1) = 1",
+        SCHEMAS,
     )
     assert planned.blocks[0].query.selections == ()
     assert planned.kept == {"t"}
+
+
+def test_an_outer_join_whose_added_rows_are_rejected_is_an_inner_join() -> None:
+    for text in (
+        "SELECT t.x FROM t LEFT JOIN (u JOIN v ON u.k = v.k) ON t.k = u.k WHERE v.z = 1",
+        "SELECT t.x FROM u JOIN v ON u.k = v.k RIGHT JOIN t ON t.k = u.k WHERE NOT v.z IN (2, 3)",
+        "SELECT t.x FROM t LEFT JOIN u ON t.k = u.k JOIN v ON u.k = v.k",
+        "SELECT t.x FROM t FULL JOIN u ON t.k = u.k JOIN v ON t.k = v.k WHERE u.y IS NOT NULL",
+        "SELECT t.x FROM t LEFT JOIN u ON t.k = u.k LEFT JOIN v ON u.k = v.k WHERE v.z + 1 > t.x",
+    ):
+        planned = plan(text, SCHEMAS)
+        assert planned.kept == frozenset(), text
+        assert len(planned.blocks[0].query.sources) == 3, text
 
 
 def test_correlated_subquery_stays_with_spark() -> None:

@@ -8,6 +8,8 @@ ANTI; conditions cross it only where that changes no answer:
 * ON of a LEFT, SEMI or ANTI join that reads only its right side goes into the right side.
 * `(L LEFT JOIN R) JOIN c` whose ON reads only L and c becomes `(L JOIN c) LEFT JOIN R`.
 * Nothing crosses a FULL join; nothing from WHERE enters a null-supplying side.
+* An outer join whose added rows a condition above it rejects (`null_rejection`) does not add them: it
+  becomes an inner join, or FULL becomes LEFT or RIGHT.
 
 A plain SELECT in FROM is dissolved into the group around it and its columns are replaced by their
 values. On a null-supplying side only if they are all bare columns: `coalesce(x, 0)` computed above
@@ -23,6 +25,7 @@ from sqlglot import exp
 
 from eddies.errors import UnsupportedError
 from eddies.sql.normalise import conjuncts
+from eddies.sql.null_rejection import null_rejected
 from eddies.sql.plain import is_plain, nondeterministic
 
 __all__ = [
@@ -81,6 +84,7 @@ class Group:
         """Put `condition` as deep into the tree as the answer allows."""
         needs = relations(condition)
         if needs and not has_subquery(condition):
+            self._add_no_rejected(null_rejected(condition))
             for item in self.items:
                 if isinstance(item, Outer):
                     side = item.left if item.kind in _PRESERVES_LEFT else None
@@ -89,6 +93,30 @@ class Group:
                         side.absorb(condition)
                         return
         self.conjuncts.append(condition)
+
+    def _add_no_rejected(self, rejected: frozenset[str]) -> None:
+        """Outer joins no longer add rows in which one of the relations `rejected` is missing."""
+        items, self.items = self.items, []
+        freed: list[exp.Expr] = []
+        for item in items:
+            if not isinstance(item, Outer):
+                self.items.append(item)
+                continue
+            kind = _kind_without(item, rejected)
+            if kind == "INNER":
+                self.items += [*item.left.items, *item.right.items]
+                freed += [*item.left.conjuncts, *item.right.conjuncts, *item.on]
+            elif kind != item.kind:
+                self.items.append(_outer(kind, item.left, item.right, item.on))
+                freed += self.conjuncts  # they may go below now
+                self.conjuncts = []
+            else:
+                self.items.append(item)
+                preserved = item.right if kind == "RIGHT" else item.left
+                if kind != "FULL":
+                    preserved._add_no_rejected(rejected)
+        for condition in freed:
+            self.absorb(condition)
 
     def attach(self, other: Group, on: list[exp.Expr]) -> None:
         """Inner-join `other`, below an outer join if `on` only concerns its preserved left side."""
@@ -161,7 +189,7 @@ class _Builder:
         joins = item.args.pop("joins", None)
         if joins:
             return self._sequence(item, joins, nullable)
-        if isinstance(item, exp.Subquery) and not isinstance(item.this, exp.Query):
+        if isinstance(item, exp.Subquery) and not item.alias:  # every query has got a name by now
             return self._item(item.this, nullable)
         if isinstance(item, exp.Subquery) and self._dissolves(item, nullable):
             group = self.select(item.this, nullable)
@@ -200,6 +228,21 @@ def _kind(join: exp.Join) -> str:
     if kind in ("", "INNER", "CROSS", "OUTER") and not method:
         return "INNER"
     raise UnsupportedError(f"{method} {side} {kind} JOIN: write it with ON".replace("  ", " "))
+
+
+def _kind_without(outer: Outer, rejected: frozenset[str]) -> str:
+    """The join that is left of `outer` if rows without one of these relations are not wanted."""
+    needs_left = bool(rejected & outer.left.names())
+    needs_right = bool(rejected & outer.right.names())
+    if outer.kind == "FULL":
+        return {
+            (True, True): "INNER",
+            (True, False): "LEFT",
+            (False, True): "RIGHT",
+            (False, False): "FULL",
+        }[needs_left, needs_right]
+    is_inner = (outer.kind == "LEFT" and needs_right) or (outer.kind == "RIGHT" and needs_left)
+    return "INNER" if is_inner else outer.kind
 
 
 def _outer(kind: str, left: Group, right: Group, on: list[exp.Expr]) -> Outer:

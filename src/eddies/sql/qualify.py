@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import pyarrow as pa
 from sqlglot import exp
@@ -147,7 +148,7 @@ class _Qualifier:
         nested = item.args.pop("joins", None)
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
             item, visible = self._table(item, scope, sight)
-        elif isinstance(item, exp.Subquery) and isinstance(item.this, exp.Query):
+        elif _is_derived(item):
             item, visible = self._derived(item, scope, sight)
         elif isinstance(item, exp.Subquery) and not item.alias:
             inner, visible = self._item(item.this, scope, sight)
@@ -431,6 +432,16 @@ def _star(item: exp.Expr, star: exp.Star, scope: Scope) -> list[exp.Expr]:
         for entry in shown
         if entry.name.lower() not in left_out
     ]
+
+
+def _is_derived(item: exp.Expr) -> TypeGuard[exp.Subquery]:
+    """Whether a FROM item is a query. In `((SELECT ...) AS q JOIN t ON ...)` the outer parentheses
+    hold a join, though what comes first in them is a query too.
+    """
+    if not isinstance(item, exp.Subquery) or not isinstance(item.this, exp.Query):
+        return False
+    inner = item.this
+    return not (isinstance(inner, exp.Subquery) and (inner.alias or inner.args.get("joins")))
 
 
 def _values_columns(values: exp.Values) -> tuple[str, ...]:
