@@ -408,3 +408,13 @@ def test_generated_aggregates_in_cells(small: duckdb.DuckDBPyConnection, seed: i
     text += f" {choose.choice(PIECES['having'])}"
     planned = check_cells(small, text, arrow_tables(small), (1, 3))
     assert planned.blocks[0].query.aggregation is not None
+
+
+def test_values_of_an_in_leave_their_block_once_each(small: duckdb.DuckDBPyConnection) -> None:
+    text = (
+        "SELECT t.x FROM t JOIN v ON t.k = v.k WHERE t.k IN (SELECT u.k FROM u JOIN v ON u.k = v.k)"
+    )
+    planned = check_cells(small, text, arrow_tables(small))
+    inner = planned.blocks[0].query
+    assert inner.sources[0].name == "u"
+    assert inner.aggregation is not None

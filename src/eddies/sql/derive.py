@@ -29,7 +29,7 @@ from eddies.sql.plain import nondeterministic
 from eddies.sql.references import referenced_tables
 from eddies.sql.types import is_integral
 
-__all__ = ["Deriving", "SchemaOf", "comparable_exactly"]
+__all__ = ["Deriving", "SchemaOf", "comparable_exactly", "once_each"]
 
 SchemaOf = Callable[[str, Mapping[str, pa.Schema]], pa.Schema]
 """The columns of a Spark SQL text over tables of the given schemas."""
@@ -138,10 +138,20 @@ def _everything(item: exp.Expr) -> exp.Select:
     return select
 
 
+def once_each(query: exp.Query) -> exp.Query:
+    """The same values, each once, if the query can say so itself: then a block may drop the others."""
+    clauses = ("limit", "offset", "order", "sort", "distinct", "kind")
+    if isinstance(query, exp.Select) and not any(query.args.get(clause) for clause in clauses):
+        query.set("distinct", exp.Distinct())
+    return query
+
+
 def _distinct(query: exp.Query) -> exp.Select:
     label = exp.TableAlias(this=exp.to_identifier("derived", quoted=True))
     label.set("columns", [exp.to_identifier("value", quoted=True)])
-    select = exp.Select(expressions=[exp.Star()], distinct=exp.Distinct())
+    select = exp.Select(expressions=[exp.Star()])
+    if not (isinstance(query, exp.Select) and query.args.get("distinct")):
+        select.set("distinct", exp.Distinct())
     select.set("from_", exp.From(this=exp.Subquery(this=query.copy(), alias=label)))
     return select
 

@@ -26,7 +26,7 @@ from eddies.sql.ask import Question, question_of
 from eddies.sql.block import Draft, Member
 from eddies.sql.clauses import capture_expressions, why_above
 from eddies.sql.constants import constant_rows, constant_table
-from eddies.sql.derive import Deriving, SchemaOf, comparable_exactly
+from eddies.sql.derive import Deriving, SchemaOf, comparable_exactly, once_each
 from eddies.sql.join_tree import (
     Group,
     Leaf,
@@ -424,7 +424,7 @@ class _Splitter:
             return condition
         relation = f"__values_{self._n_value_sets}"
         self._n_value_sets += 1
-        rewritten = self.query(query.copy()) or query
+        rewritten = self.query(once_each(query.copy())) or query
         members.append(self._deriving.member_of_values(relation, rewritten, schema))
         self._say("the values of an IN are computed by Spark and joined in the block")
         return exp.EQ(this=sought, expression=column(relation, "value"))
