@@ -402,7 +402,7 @@ def test_in_is_a_join_with_distinct_values() -> None:
     planned = plan(text.format("x"), SCHEMAS, host="spark", schema_of=schema_of)
     (block,) = planned.blocks
     assert [source.name for source in block.query.sources] == ["t", "v", "__values_0"]
-    assert planned.derived["__derived_0"].startswith("SELECT DISTINCT")
+    assert "SELECT DISTINCT" in planned.derived["__derived_0"]
     for other in ("t.s", "t.p", "x NOT", "soundex(t.s)"):  # another type, negated, not computable
         planned = plan(text.format(other), SCHEMAS, host="spark", schema_of=schema_of)
         assert planned.derived == {}
