@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @inlined
-def slot_of(word: np.uint64, keys: Words, counts: Numbers, shift: np.uint64) -> int:
+def slot_of(word: np.uint64, keys: Words, counts: Numbers, shift: np.uint64) -> np.int64:
     """Where the table has `word`, or the free slot where it would be: one with count 0."""
     slot = np.int64((word * np.uint64(0x9E3779B97F4A7C15)) >> shift)
     while counts[slot] and keys[slot] != word:
