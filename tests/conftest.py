@@ -1,25 +1,39 @@
-"""What all tests share: the marks of a folder, and one embedded Spark for those that need it."""
+"""What all tests share: the marks of a folder, and one embedded Spark for those that need it.
+
+Where tests run in several processes (`pytest --numprocesses`), those with Spark run in one of them, one
+after another: they share its session. `tests.support.processes` says who runs where.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.processes import OneSpark
+
 _TESTS = Path(__file__).parent
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Everything that needs Spark is marked, so that it can be run by itself: a JVM uses all cores."""
+    """Everything that needs Spark is marked, so that it can be run, or left out, by itself."""
     if item.path.is_relative_to(_TESTS / "spark") or "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     if item.path.is_relative_to(_TESTS / "claims"):
         item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(optionalhook=True)  # it is xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark | None:
+    """Unless somebody asks for another way to divide tests among processes."""
+    from tests.support.processes import OneSpark
+
+    return OneSpark(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.support.clusters import JAVA_OPTIONS
 from tests.support.stream_tables import STREAM_QUERY, stream_tables
 
 __all__ = ["DriverSettings"]
@@ -68,7 +69,9 @@ def drive(settings: DriverSettings) -> None:
         **{
             "spark.master": settings.master,
             "spark.driver.memory": "600m",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.executor.memory": "500m",
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             "spark.sql.shuffle.partitions": 2,
             # Many will be killed; the query must not stop for that.
             "spark.task.maxFailures": 50,

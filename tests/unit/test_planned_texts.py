@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 from eddies.spark.planned_texts import PlannedTexts
 from eddies.sql import SqlPlan
 
@@ -30,3 +35,39 @@ def test_plans_that_were_used_last_are_kept() -> None:
     assert len(texts) == 2
     assert texts.plan("a", lambda: made(9)).above == "SELECT 0"
     assert texts.plan("b", lambda: made(9)).above == "SELECT 9"
+
+
+class Held:
+    """A key that lets others run whenever a dictionary looks at it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        time.sleep(0)
+        return hash(self.number)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.number == other.number
+
+
+def test_many_threads_ask_while_plans_are_forgotten() -> None:
+    """Half of the keys have room: what one thread has just found, another may be forgetting."""
+    n_threads, n_times, n_keys = 4, 400, 4
+    texts = PlannedTexts(most=n_keys // 2)
+    begin = threading.Barrier(n_threads)
+
+    def ask(seed: int) -> list[str | None]:
+        rng = random.Random(seed)
+        begin.wait()
+        wrong = []
+        for _ in range(n_times):
+            number = rng.randrange(n_keys)
+            found = texts.plan(Held(number), lambda number=number: made(number)).above  # type: ignore[misc]
+            if found != f"SELECT {number}":
+                wrong.append(found)
+        return wrong
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        assert [*pool.map(ask, range(n_threads))] == [[]] * n_threads
+    assert len(texts) == n_keys // 2

@@ -18,7 +18,8 @@ from eddies.experiments.external_indexes import run_changing_costs, run_one_swit
 from eddies.experiments.joins import HASH, RS, ST, T_INDEX, make_joins
 from eddies.experiments.machine import Recorder, assert_same_answer, below, select_query
 from eddies.experiments.selections import run_jeopardy
-from eddies.hosts.queued import Limits, QueuedRun, Scan, Service
+from eddies.hosts.machine import Limits, Scan, Service
+from eddies.hosts.queued import QueuedRun
 
 ROOMY = Limits(buffer_rows=20, queue_rows=20, batch_rows=5)
 FULL = Limits(buffer_rows=60, queue_rows=20, batch_rows=5)

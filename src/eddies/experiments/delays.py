@@ -25,7 +25,8 @@ from eddies.core.policies.base import RoutingPolicy
 from eddies.core.policies.lottery_window import LotteryWindowPolicy
 from eddies.experiments.joins import HASH_BY_MATCH, MS_NS, ROOMY_QUEUES, RS, ST, Joins, make_joins
 from eddies.experiments.machine import Recorder, assert_same_answer
-from eddies.hosts.queued import QueuedRun, Scan
+from eddies.hosts.machine import Scan
+from eddies.hosts.queued import QueuedRun
 from eddies.observe.claims import Check, Claim, Experiment, Figure, Finding, Panel, Series
 
 __all__ = ["EXPERIMENTS", "run_delays"]

@@ -20,7 +20,8 @@ from eddies.core.events import Event, Routed
 from eddies.core.policies.lottery_window import LotteryWindowPolicy
 from eddies.core.query import Query
 from eddies.experiments.machine import Recorder, assert_same_answer, join_query
-from eddies.hosts.queued import Limits, Moment, QueuedRun, Scan, Service
+from eddies.hosts.machine import Limits, Moment, Scan, Service
+from eddies.hosts.queued import QueuedRun
 from eddies.observe.claims import Check, Claim, Experiment, Figure, Finding, Panel, Series
 
 __all__ = ["EXPERIMENTS", "run_changing_costs", "run_changing_selectivities", "run_one_switch"]

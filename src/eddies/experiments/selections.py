@@ -24,7 +24,8 @@ from eddies.core.policies.base import Decision, Fork, RoutingPolicy
 from eddies.core.policies.lottery import LotteryPolicy
 from eddies.core.policies.naive import NaivePolicy
 from eddies.experiments.machine import Recorder, assert_same_answer, below, select_query
-from eddies.hosts.queued import Limits, QueuedRun, Scan, Service
+from eddies.hosts.machine import Limits, Scan, Service
+from eddies.hosts.queued import QueuedRun
 from eddies.observe.claims import Check, Claim, Experiment, Figure, Finding, Panel, Series
 
 __all__ = ["EXPERIMENTS", "FULL_QUEUES", "ROOMY_QUEUES", "run_jeopardy", "run_selections"]

@@ -17,7 +17,8 @@ from pyarrow import ipc
 
 from eddies.core.expr import Expr
 from eddies.errors import SourceError
-from eddies.sources.delivered import convert, delivered_schema, without_columns
+from eddies.sources.delivered import delivered_schema
+from eddies.sources.file_rows import file_rows
 from eddies.sources.opening import check_unchanged, reading
 from eddies.sources.partitions import partition_schema, partition_values
 from eddies.sources.paths import DataFile, Files, Place, shown
@@ -53,12 +54,8 @@ class ArrowSplit:
         batch_rows: int = DEFAULT_BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         check_unchanged(self.place, self.file)
-        constants = partition_values(self.file, self.schema)
-        stored = [name for name in columns if name not in constants]
         with reading(self.file):
-            for batch in self._stored(stored):
-                for start in range(0, batch.num_rows, batch_rows):
-                    yield self._delivered(batch.slice(start, batch_rows), columns, constants)
+            yield from file_rows(self.file, self.schema, columns, batch_rows, self._stored)
 
     def _stored(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         with _opened(self.place, self.file) as source:
@@ -72,19 +69,6 @@ class ArrowSplit:
             if not names:
                 options = ipc.IpcReadOptions(included_fields=[0], use_threads=False)
             yield ipc.open_file(source, options=options).get_batch(self.number)
-
-    def _delivered(
-        self, batch: pa.RecordBatch, columns: Sequence[str], constants: dict[str, pa.Scalar]
-    ) -> pa.RecordBatch:
-        if not columns:
-            return without_columns(batch.num_rows)
-        arrays = [
-            pa.repeat(constants[name], batch.num_rows)
-            if name in constants
-            else convert(batch.column(name), self.schema.field(name).type)
-            for name in columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _opened(place: Place, file: DataFile) -> pa.NativeFile:

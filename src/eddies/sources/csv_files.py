@@ -30,7 +30,8 @@ from pyarrow import types as kinds
 
 from eddies.core.expr import Expr
 from eddies.errors import SourceError
-from eddies.sources.delivered import convert, delivered_schema, without_columns
+from eddies.sources.delivered import delivered_schema
+from eddies.sources.file_rows import file_rows
 from eddies.sources.partitions import partition_schema, partition_values
 from eddies.sources.paths import DataFile, Files, shown, spark_paths
 from eddies.sources.pruning import Pruner
@@ -124,24 +125,11 @@ class CsvSplit:
         where: tuple[Expr, ...] = (),
         batch_rows: int = DEFAULT_BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        constants = partition_values(self.part.file, self.schema)
-        # Without any column of the file nothing would be parsed, and rows could not be counted.
-        stored = [n for n in columns if n not in constants] or self.written.names[:1]
-        for batch in self._parsed(stored):
-            for start in range(0, batch.num_rows, batch_rows):
-                piece = batch.slice(start, batch_rows)
-                if not columns:
-                    yield without_columns(piece.num_rows)
-                    continue
-                arrays = [
-                    pa.repeat(constants[name], piece.num_rows)
-                    if name in constants
-                    else convert(piece.column(name), self.schema.field(name).type)
-                    for name in columns
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        yield from file_rows(self.part.file, self.schema, columns, batch_rows, self._parsed)
 
     def _parsed(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        # Without any column of the file nothing would be parsed, and rows could not be counted.
+        names = names or self.written.names[:1]
         lines = lines_of(self.part)
         skipped = 1 if self.format.header and self.part.start == 0 else 0
         if len(lines) == 0:

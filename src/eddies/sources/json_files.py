@@ -20,7 +20,8 @@ from pyarrow import types as kinds
 
 from eddies.core.expr import Expr
 from eddies.errors import SourceError
-from eddies.sources.delivered import convert, delivered_schema, without_columns
+from eddies.sources.delivered import delivered_schema
+from eddies.sources.file_rows import file_rows
 from eddies.sources.partitions import partition_schema, partition_values
 from eddies.sources.paths import Files, shown, spark_paths
 from eddies.sources.pruning import Pruner
@@ -65,27 +66,7 @@ class JsonSplit:
         where: tuple[Expr, ...] = (),
         batch_rows: int = DEFAULT_BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        constants = partition_values(self.part.file, self.schema)
-        stored = [name for name in columns if name not in constants]
-        for batch in self._parsed(stored):
-            for start in range(0, batch.num_rows, batch_rows):
-                piece = batch.slice(start, batch_rows)
-                if not columns:
-                    yield without_columns(piece.num_rows)
-                    continue
-                arrays = [
-                    pa.repeat(constants[name], piece.num_rows)
-                    if name in constants
-                    else self._column(name, piece)
-                    for name in columns
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-    def _column(self, name: str, piece: pa.RecordBatch) -> pa.Array:
-        try:
-            return convert(piece.column(name), self.schema.field(name).type)
-        except pa.ArrowInvalid as error:
-            raise SourceError(f"{self.part.file.path}, column {name!r}: {error}") from error
+        yield from file_rows(self.part.file, self.schema, columns, batch_rows, self._parsed)
 
     def _parsed(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         lines = lines_of(self.part)

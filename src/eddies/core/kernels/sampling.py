@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from eddies.core.kernels.jit import f64, i64, kernel, ro, rw, u64
+from eddies.core.kernels.jit import f64, i64, inlined, kernel, ro, rw, u64
 
 __all__ = ["best_cut", "n_equal_each", "n_equal_pairs"]
 
@@ -20,10 +20,21 @@ Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@kernel(types.int64(ro(u64), ro(u64)))
-def n_equal_pairs(few: Words, many: Words) -> int:
-    """Pairs of a word of `few` and an equal one of `many`; `few` should be the shorter vector."""
-    spread = np.uint64(0x9E3779B97F4A7C15)
+@inlined
+def slot_of(word: np.uint64, keys: Words, counts: Numbers, shift: np.uint64) -> np.int64:
+    """Where the table has `word`, or the free slot where it would be: one with count 0."""
+    slot = np.int64((word * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+    while counts[slot] and keys[slot] != word:
+        slot = (slot + 1) & (keys.shape[0] - 1)
+    return slot
+
+
+@inlined
+def counted(few: Words) -> tuple[Words, Numbers, np.uint64]:
+    """A table of the words of `few`: keys and counts by slot, and how far to shift a hash for a slot.
+
+    It has twice as many slots as words, so that one is free for words that are not there.
+    """
     shift = np.uint64(63)
     size = 2
     while size < 2 * few.shape[0]:
@@ -32,48 +43,31 @@ def n_equal_pairs(few: Words, many: Words) -> int:
     keys = np.empty(size, np.uint64)
     counts = np.zeros(size, np.int64)
     for i in range(few.shape[0]):
-        slot = np.int64((few[i] * spread) >> shift)
-        while counts[slot] and keys[slot] != few[i]:
-            slot = (slot + 1) & (size - 1)
+        slot = slot_of(few[i], keys, counts, shift)
         keys[slot] = few[i]
         counts[slot] += 1
+    return keys, counts, shift
+
+
+@kernel(types.int64(ro(u64), ro(u64)))
+def n_equal_pairs(few: Words, many: Words) -> int:
+    """Pairs of a word of `few` and an equal one of `many`; `few` should be the shorter vector."""
+    keys, counts, shift = counted(few)
     total = 0
     for i in range(many.shape[0]):
-        slot = np.int64((many[i] * spread) >> shift)
-        while counts[slot] and keys[slot] != many[i]:
-            slot = (slot + 1) & (size - 1)
-        total += counts[slot]
+        total += counts[slot_of(many[i], keys, counts, shift)]
     return total
 
 
 @kernel(types.void(ro(u64), ro(u64), rw(i64)))
 def n_equal_each(few: Words, many: Words, found: Numbers) -> None:
     """For each word of `few` how many of `many` are equal."""
-    spread = np.uint64(0x9E3779B97F4A7C15)
-    shift = np.uint64(63)
-    size = 2
-    while size < 2 * few.shape[0]:
-        size *= 2
-        shift -= np.uint64(1)
-    keys = np.empty(size, np.uint64)
-    is_taken = np.zeros(size, np.bool_)
-    counts = np.zeros(size, np.int64)
-    for i in range(few.shape[0]):
-        slot = np.int64((few[i] * spread) >> shift)
-        while is_taken[slot] and keys[slot] != few[i]:
-            slot = (slot + 1) & (size - 1)
-        keys[slot] = few[i]
-        is_taken[slot] = True
+    keys, counts, shift = counted(few)
+    n_equal = np.zeros(keys.shape[0], np.int64)
     for i in range(many.shape[0]):
-        slot = np.int64((many[i] * spread) >> shift)
-        while is_taken[slot] and keys[slot] != many[i]:
-            slot = (slot + 1) & (size - 1)
-        counts[slot] += 1  # a free slot counts what nobody asks for
+        n_equal[slot_of(many[i], keys, counts, shift)] += 1  # nobody asks what a free slot counts
     for i in range(few.shape[0]):
-        slot = np.int64((few[i] * spread) >> shift)
-        while keys[slot] != few[i] or not is_taken[slot]:
-            slot = (slot + 1) & (size - 1)
-        found[i] = counts[slot]
+        found[i] = n_equal[slot_of(few[i], keys, counts, shift)]
 
 
 @kernel(types.int64(ro(i64), ro(f64), i64, rw(f64)))

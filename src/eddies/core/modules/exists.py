@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.evaluate import keep
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Outcome
-from eddies.core.modules.stem import KeyPart, Probe, SteM, key_side
+from eddies.core.modules.matching import key_parts_of, passing, wanted_of
+from eddies.core.modules.stem import Probe, SteM, key_side
 from eddies.core.route import Route
 from eddies.core.state.hash_index import HashIndex, PendingChains
 from eddies.core.state.keys import is_exact, key_words
@@ -32,12 +32,10 @@ class Ask(Probe):
     def __init__(
         self, graph: Graph, stem: SteM, number: int, signature: Signature, to: Route
     ) -> None:
-        optional = graph.optionals[number]
-        plan = optional.exists
-        assert plan is not None
+        plan = wanted_of(graph, number)
         super().__init__(graph, stem, plan.target, signature, to)
-        self.name = optional.name
-        self._parts = [KeyPart(inner, source, outer) for source, outer, inner in plan.keys]
+        self.name = graph.optionals[number].name
+        self._parts = key_parts_of(plan)
         self._filters = list(plan.filters)
         self._bands = []
         self._plan = plan
@@ -95,12 +93,7 @@ class Ask(Probe):
         """Note which rows of the batch have a match among these."""
         if positions.shape[0] and self._filters:
             joined = batch.joined(self._to, self._target, positions, rows)
-            for predicate in self._filters:
-                kept = keep(predicate, joined.column, joined.n_rows, self._functions)
-                if kept is not None:
-                    joined, positions = joined.kept(self._to, kept), positions[kept]
-                if not joined.n_rows:
-                    break
+            _, positions = passing(self._filters, joined, positions, self._to, self._functions)
         self._hit[positions] = True
         return None
 

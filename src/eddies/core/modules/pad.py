@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.evaluate import keep
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
 from eddies.core.module import Outcome
-from eddies.core.modules.stem import KeyPart, Probe, SteM
+from eddies.core.modules.matching import key_parts_of, passing, wanted_of
+from eddies.core.modules.stem import Probe, SteM
 from eddies.core.route import Route
 from eddies.core.state.scratch import Scratch
 
@@ -34,12 +34,10 @@ class Pad(Probe):
     def __init__(
         self, graph: Graph, stem: SteM, number: int, signature: Signature, to: Route
     ) -> None:
-        optional = graph.optionals[number]
-        plan = optional.exists
-        assert plan is not None
+        plan = wanted_of(graph, number)
         super().__init__(graph, stem, plan.target, signature, to)
-        self.name = optional.name
-        self._parts = [KeyPart(inner, source, outer) for source, outer, inner in plan.keys]
+        self.name = graph.optionals[number].name
+        self._parts = key_parts_of(plan)
         self._filters = list(plan.filters)
         self._bands = []
         # By identity of a batch whose matches are under way: which of its rows have one.
@@ -72,11 +70,6 @@ class Pad(Probe):
         if positions.shape[0] == 0:
             return None
         joined = batch.joined(self._to, self._target, positions, rows)
-        for predicate in self._filters:
-            kept = keep(predicate, joined.column, joined.n_rows, self._functions)
-            if kept is not None:
-                joined, positions = joined.kept(self._to, kept), positions[kept]
-                if joined.n_rows == 0:
-                    return None
+        joined, positions = passing(self._filters, joined, positions, self._to, self._functions)
         self._hit_by_batch[id(batch)][positions] = True
-        return joined
+        return joined if joined.n_rows else None

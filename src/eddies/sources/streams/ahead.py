@@ -28,6 +28,7 @@ from eddies.sources.retries import Patience
 from eddies.sources.streams.base import Offset, Part, Stream
 from eddies.sources.streams.patient import STREAM_PATIENCE
 from eddies.sources.streams.rows import CarriedRows, carried
+from eddies.sources.streams.wrapped import Wrapped
 
 __all__ = ["AheadStream"]
 
@@ -77,7 +78,7 @@ class _Asker:
             del work  # and with it the stream, if nobody else has it any more
 
 
-class AheadStream:
+class AheadStream(Wrapped):
     """`stream`, whose `latest` may wait, asked by a thread. See the module docstring.
 
     `columns` are those that are kept. Without `is_eager`, no question is asked in advance: for streams
@@ -95,7 +96,7 @@ class AheadStream:
         is_eager: bool = True,
         patience: Patience = STREAM_PATIENCE,
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._keeps_rows = keeps_rows
         self._is_eager = is_eager
         self._patience = patience
@@ -108,22 +109,6 @@ class AheadStream:
     def __reduce__(self) -> tuple[object, ...]:
         settings = (self._stream, self.schema.names, self._keeps_rows, self._is_eager)
         return _unpickled, (*settings, self._patience)
-
-    @property
-    def label(self) -> str:
-        return self._stream.label
-
-    @property
-    def n_rows(self) -> int | None:
-        return self._stream.n_rows
-
-    @property
-    def is_mirrored(self) -> bool:
-        return self._stream.is_mirrored
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self._stream.key
 
     def narrowed(self, columns: Sequence[str]) -> AheadStream:
         return AheadStream(

@@ -11,13 +11,14 @@ import pyarrow as pa
 from eddies.errors import SourceError
 from eddies.sources.retries import Patience
 from eddies.sources.streams.base import Offset, Part, Stream
+from eddies.sources.streams.wrapped import Wrapped
 
 __all__ = ["STREAM_PATIENCE", "PatientStream"]
 
 STREAM_PATIENCE = Patience(retries=4, backoff_s=0.1)
 
 
-class PatientStream:
+class PatientStream(Wrapped):
     """`stream`, whose failures are news only when they do not pass.
 
     After a failure `latest` has nothing new until a pause is over, which doubles from one failure to
@@ -32,7 +33,7 @@ class PatientStream:
         patience: Patience = STREAM_PATIENCE,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._patience = patience
         self._now_s = now_s
         self._n_failures = 0
@@ -41,22 +42,6 @@ class PatientStream:
 
     def __reduce__(self) -> tuple[object, ...]:
         return PatientStream, (self._stream, self._patience, self._now_s)
-
-    @property
-    def label(self) -> str:
-        return self._stream.label
-
-    @property
-    def n_rows(self) -> int | None:
-        return self._stream.n_rows
-
-    @property
-    def is_mirrored(self) -> bool:
-        return self._stream.is_mirrored
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self._stream.key
 
     def narrowed(self, columns: Sequence[str]) -> PatientStream:
         return PatientStream(self._stream.narrowed(columns), self._patience, self._now_s)

@@ -16,11 +16,12 @@ import pyarrow as pa
 from eddies.errors import SourceError
 from eddies.sources.streams.base import Offset, Part, Stream, offset_at
 from eddies.sources.streams.schedule import Schedule
+from eddies.sources.streams.wrapped import Wrapped
 
 __all__ = ["SimulatedStream"]
 
 
-class SimulatedStream:
+class SimulatedStream(Wrapped):
     """`stream` on a schedule. `now_s` is the wall clock."""
 
     is_patient: ClassVar[bool] = False
@@ -28,7 +29,7 @@ class SimulatedStream:
     def __init__(
         self, stream: Stream, schedule: Schedule, now_s: Callable[[], float] = time.time
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._schedule = schedule
         self._now_s = now_s
         self._n_failures = 0
@@ -40,18 +41,6 @@ class SimulatedStream:
     @property
     def label(self) -> str:
         return f"simulated {self._stream.label}"
-
-    @property
-    def n_rows(self) -> int | None:
-        return self._stream.n_rows
-
-    @property
-    def is_mirrored(self) -> bool:
-        return self._stream.is_mirrored
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self._stream.key
 
     def narrowed(self, columns: Sequence[str]) -> SimulatedStream:
         return SimulatedStream(self._stream.narrowed(columns), self._schedule, self._now_s)
