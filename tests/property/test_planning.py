@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import exp
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 
 from eddies.core.graph import make_graph
 from eddies.core.join_tree import make_join_tree
-from eddies.core.stairs.outlook import Outlook
+from eddies.core.stairs.menu import Menus
+from eddies.core.stairs.outlook import ENDS, STAKE, Outlook
 from eddies.core.stairs.plan import Planner, World
 from tests.support import naive
 from tests.support.small import make_query
@@ -76,3 +78,83 @@ def test_costs_of_forms(seed: int) -> None:
             cost, _ = naive.cheapest_way(1 << source, rows, listed, sorted(forms))
             assert routing.cost(1 << source) == pytest.approx(cost)
     assert np.isfinite(sizes).all()
+
+
+def random_outlook(rng: random.Random, certain: int) -> Outlook:
+    planner = random_planner(rng)
+    edges = planner.tree.edges
+    rows = [10 ** rng.uniform(0, 4) for _ in range(len(edges) + 1)]
+    selectivity = [10 ** rng.uniform(-4, 0) for _ in edges]
+    to_come = [rng.choice((1.0, 100.0, n)) for n in rows]
+    world = World(rows, selectivity, planner.tree)
+    held = planner.best_tree({mask: rng.random() for mask in planner.sets()})
+    held = frozenset(form for form in held if rng.random() < 0.5)
+    ended = rng.randrange(planner.all_sources)
+    return Outlook(planner, world, to_come, selectivity, held, ended, certain, handled=1e4)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_to_come(seed: int) -> None:
+    """Rows known to come have come at the middle end, others go on; each in the middle of a stretch."""
+    rng = random.Random(seed)
+    outlook = random_outlook(rng, certain=rng.randrange(7))
+    before = 0.0
+    for end, stretch in zip(ENDS, outlook.stretches, strict=True):
+        middle = (before + end) / 2
+        for source, to_come in enumerate(outlook.to_come):
+            most = 1.0 if outlook.certain >> source & 1 else 5.0
+            n_rows = to_come * (min(end, most) - min(before, most))
+            assert stretch.n_rows[source] == pytest.approx(n_rows)
+            rows = outlook.now.rows[source] + to_come * min(middle, most)
+            assert stretch.world.rows[source] == pytest.approx(rows)
+        before = end
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_prices_of_forms(seed: int) -> None:
+    rng = random.Random(seed)
+    outlook = random_outlook(rng, certain=0)
+    planner, rows = outlook.planner, outlook.now.rows
+    edges = planner.tree.edges
+    listed = [(e.left, e.right, s) for e, s in zip(edges, outlook.selectivity, strict=True)]
+    for form in planner.best_tree({mask: rng.random() for mask in planner.sets()}):
+        inside = [s for s in range(len(rows)) if form.mask >> s & 1]
+        at_once = min(naive.joined_from(s, form.mask, rows, listed) for s in inside)
+        assert outlook.is_cheap(form) == (at_once <= STAKE * outlook.spent)
+        if outlook.is_cheap(form):
+            assert outlook.prices(form) == pytest.approx([at_once] * len(ENDS))
+            continue
+        whole = naive.joined_from(form.source, form.mask, rows, listed)
+        share, beyond = outlook.selectivity[form.join], planner.beyond(form)
+        for end, price in zip(ENDS, outlook.prices(form), strict=True):
+            n_probes = sum(end * n for s, n in enumerate(outlook.to_come) if beyond >> s & 1)
+            expected = whole * (1 - exp(-n_probes * share)) + min(n_probes, 2.3 / share)
+            assert price == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_menu_has_all_parts_that_somebody_would_probe(seed: int) -> None:
+    rng = random.Random(seed)
+    outlook = random_outlook(rng, certain=0)
+    planner = outlook.planner
+    menus = Menus(planner)
+    menu = menus.menu(outlook)
+    wholes = [outlook.held]
+    now = planner.sizes(outlook.now)
+    for stretch in outlook.stretches:
+        weight = 3.0 * (planner.sizes(stretch.world) - now) + 2.0 * now
+        for form in outlook.held:
+            weight[planner.number(form.mask)] -= 2.0 * now[planner.number(form.mask)]
+        wholes.append(planner.lightest_tree(weight))
+    expected = {
+        frozenset(form for form in part if planner.beyond(form) & ~outlook.ended)
+        for whole in wholes
+        for part in planner.subsets(whole)
+    }
+    assert menu.choices[0] == outlook.held
+    assert set(menu.choices) == expected | {outlook.held}
+    assert len(menu.choices) == len(set(menu.choices))
+    for forms, asks in zip(menu.choices, menu.asks, strict=True):
+        asked = {form for form, is_asked in zip(menu.new, asks, strict=True) if is_asked}
+        assert asked == forms - outlook.held
+    assert menus.menu(outlook) is menu

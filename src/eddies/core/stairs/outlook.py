@@ -18,23 +18,21 @@ what was spent so far cannot lose more than a tenth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import exp
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.planning import Floats, prices_of
-from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
+from eddies.core.kernels.planning import Floats, Held, Offers, making_of, prices_of
+from eddies.core.stairs.plan import MOMENTS, Form, Forms, Planner, World, moments
 
-__all__ = ["Outlook", "Stretch"]
+__all__ = ["Offered", "Outlook", "Stretch"]
 
 STAKE = 0.12  # of the tuples handled so far: what may be spent at once on a form that may never pay
-_ASKED_ENOUGH = 2.3  # times for a row on average, until nine tenths of them have been asked for
 ENDS = (0.2, 1.0, 5.0)  # equally likely, in units of the rows foreseen
 
 
@@ -46,11 +44,24 @@ class Stretch:
     n_rows: Sequence[float]
 
 
-class _Offer(NamedTuple):
-    """What a form that is not held would cost for each end, made at once if that is cheap."""
+class Offered(NamedTuple):
+    """What forms that are not held would cost, by form and end; made at once if that is cheap."""
 
-    is_cheap: bool
-    prices: list[float]
+    is_cheap: npt.NDArray[np.bool_]
+    prices: Floats
+
+
+def _column(values: Sequence[float]) -> Floats:
+    return np.array(values)[:, None]
+
+
+_FROM_END_TO_END = (
+    _column((0.0, *ENDS[:-1])),
+    _column([(a + b) / 2 for a, b in zip((0.0, *ENDS[:-1]), ENDS, strict=True)]),
+    _column(ENDS),
+)
+_IN_HALVES = _column((0.0, 0.5)), _column(MOMENTS), _column((0.5, 1.0))
+"""Where stretches begin, where costs are evaluated, and where they end."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ class Outlook:
     behind: Mapping[tuple[int, int], int] = field(default_factory=dict)
     handled: float = 0.0  # tuples, so far
     _known: dict[Forms, list[float]] = field(default_factory=dict, init=False, compare=False)
-    _offers: dict[Form, _Offer] = field(default_factory=dict, init=False, compare=False)
+    _offers: dict[Form, Offered] = field(default_factory=dict, init=False, compare=False)
 
     def moments(self) -> list[World]:
         """The world at a few moments of what is foreseen."""
@@ -79,9 +90,15 @@ class Outlook:
 
     def cost(self, forms: Forms) -> float:
         """Tuples handled for the rows foreseen, if STAIRs have these forms."""
-        worlds = self.moments()
-        prices, _ = self._prices([forms], self._sizes(worlds), [self.to_come] * len(worlds))
-        return float(prices.sum()) / len(worlds)
+        return self._cost_of(forms, self.now.rows, self.to_come)
+
+    def _cost_of(self, forms: Forms, rows: Sequence[float], to_come: Sequence[float]) -> float:
+        """Tuples handled if `to_come` follow `rows`."""
+        coming = np.array(to_come, dtype=float)
+        sizes = self._sizes(np.array(rows, dtype=float) + _IN_HALVES[1] * coming)
+        coming = np.tile(coming, (sizes.shape[0], 1))
+        prices, _ = self._prices(self.planner.held([forms]), sizes, coming)
+        return float(prices.mean(axis=1)[0])
 
     @cached_property
     def is_certain(self) -> bool:
@@ -89,45 +106,51 @@ class Outlook:
         return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
 
     @cached_property
-    def stretches(self) -> list[Stretch]:
-        """The future from end to end; if all of it is known, two halves of it."""
-        if self.is_certain:
-            half = [n / 2 for n in self.to_come]
-            return [Stretch(world, half) for world in self.moments()]
-        found, before = [], 0.0
-        for end in ENDS:
-            middle = self._rows_until((before + end) / 2)
-            n_rows = [
-                b - a for a, b in zip(self._rows_until(before), self._rows_until(end), strict=True)
-            ]
-            rows = [a + b for a, b in zip(self.now.rows, middle, strict=True)]
-            found.append(Stretch(World(rows, self.selectivity, self.planner.tree), n_rows))
-            before = end
-        return found
+    def _future(self) -> tuple[Floats, Floats]:
+        """The future from end to end; if all of it is known, two halves of it. A line for each stretch:
+        the rows that come in it, by source, and those that are there in its middle.
+        """
+        begin, middle, end = _IN_HALVES if self.is_certain else _FROM_END_TO_END
+        to_come = np.array(self.to_come, dtype=float)
+        if self.certain and not self.is_certain:
+            # What is known to come has come when the foreseen rows of the others have.
+            most = np.array([1.0 if self.certain >> s & 1 else np.inf for s in range(len(to_come))])
+            begin, middle, end = (np.minimum(at, most) for at in (begin, middle, end))
+        return (end - begin) * to_come, np.array(self.now.rows, dtype=float) + middle * to_come
 
-    def _rows_until(self, end: float) -> list[float]:
-        return [
-            n * (min(end, 1.0) if self.certain >> s & 1 else end)
-            for s, n in enumerate(self.to_come)
-        ]
+    @property
+    def stretches(self) -> list[Stretch]:
+        """The future in stretches."""
+        n_rows, rows = (lines.tolist() for lines in self._future)
+        worlds = [World(line, self.selectivity, self.planner.tree) for line in rows]
+        return [Stretch(world, coming) for world, coming in zip(worlds, n_rows, strict=True)]
+
+    @cached_property
+    def _until(self) -> Floats:
+        """Rows that come until each end, by end and source."""
+        n_rows = self._future[0].cumsum(axis=0)
+        return n_rows[-1:] if self.is_certain else n_rows
 
     def costs(self, forms: Forms) -> list[float]:
         """Tuples handled from now on for each end, if STAIRs have these forms."""
         found = list(accumulate(self._costs_of_stretches(forms)))
         return found[-1:] if self.is_certain else found
 
-    def consider(self, choices: Iterable[Forms]) -> None:
-        """Work out the costs of `choices` together: that is cheaper than one by one."""
-        new = [forms for forms in choices if forms not in self._known]
-        if not new:
-            return
-        n_rows = [stretch.n_rows for stretch in self.stretches]
-        prices, is_view = self._prices(new, self.later, n_rows)
+    def consider(self, choices: Sequence[Forms], held: Held | None = None) -> Floats:
+        """The costs of `choices` from stretch to stretch, worked out together: that is cheaper than one
+        by one. `held` are their forms, if somebody listed them already (`Planner.held`).
+        """
+        n_rows, _ = self._future
+        if held is None:
+            held = self.planner.held(choices)
+        prices, is_view = self._prices(held, self.sizes[1:], n_rows)
         prices[:, 0] += is_view @ self._behind
-        self._known.update(zip(new, prices.tolist(), strict=True))
+        self._known.update(zip(choices, prices.tolist(), strict=True))
+        return prices
 
     def _costs_of_stretches(self, forms: Forms) -> list[float]:
-        self.consider([forms])
+        if forms not in self._known:
+            self.consider([forms])
         return self._known[forms]
 
     @cached_property
@@ -138,32 +161,32 @@ class Outlook:
         return np.array([self.behind.get(stair, 0) for stair in stairs], dtype=float)
 
     @cached_property
-    def later(self) -> Floats:
-        """Sizes of all connected sets, a line for each stretch."""
-        return self._sizes([stretch.world for stretch in self.stretches])
+    def sizes(self) -> Floats:
+        """Sizes of all connected sets, by number: a line for now, and one for each stretch."""
+        return self._sizes(np.vstack([np.array(self.now.rows, dtype=float), self._future[1]]))
 
-    def _sizes(self, worlds: Sequence[World]) -> Floats:
-        return np.stack([self.planner.sizes(world) for world in worlds])
+    def _sizes(self, rows: Floats) -> Floats:
+        found = self.planner.sizes_for(rows.ravel(), np.asarray(self.selectivity, float))
+        return found.reshape(rows.shape[0], -1)
 
     def _prices(
-        self, choices: Sequence[Forms], sizes: Floats, n_rows: Sequence[Sequence[float]]
+        self, held: Held, sizes: Floats, n_rows: Floats
     ) -> tuple[Floats, npt.NDArray[np.uint8]]:
         """Tuples handled if so many rows come, by choice and world; and by choice and STAIR, whether it
         holds rows only and is probed in the first world, so that all of them must be indexed.
         """
-        planner = self.planner
-        sets, steps = planner.tables
-        coming = np.concatenate(n_rows)
-        prices = np.empty(len(choices) * len(sizes))
-        is_view = np.empty(len(choices) * steps.ends.shape[0], dtype=np.uint8)
+        sets, steps = self.planner.tables
+        n_choices = held.first.shape[0] - 1
+        prices = np.empty((n_choices, sizes.shape[0]))
+        is_view = np.empty((n_choices, steps.ends.shape[0]), dtype=np.uint8)
         selectivity = np.asarray(self.selectivity, float)
-        held = planner.held(choices)
-        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, prices, is_view)
-        return prices.reshape(len(choices), -1), is_view.reshape(len(choices), -1)
+        coming, flat = n_rows.ravel(), prices.ravel()
+        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, flat, is_view.ravel())
+        return prices, is_view
 
     def rows_worth(self, n_tuples: float) -> float:
         """About how many of the next rows cost so many tuples."""
-        n_rows = sum(self.stretches[0].n_rows)
+        n_rows = float(self._future[0][0].sum())
         cost = self._costs_of_stretches(self.held)[0]
         return n_tuples * n_rows / cost if cost else n_tuples
 
@@ -175,44 +198,33 @@ class Outlook:
         if self.handled:
             return self.handled
         rows = self.now.rows
-        nothing: Forms = frozenset()
-        worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
-        prices, _ = self._prices([nothing], self._sizes(worlds), [rows] * len(worlds))
-        return sum(rows) + float(prices.sum()) / len(worlds)
+        return sum(rows) + self._cost_of(frozenset(), [0.0] * len(rows), rows)
 
     def is_cheap(self, form: Form) -> bool:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
         or if it is known that nothing is gained by waiting.
         """
-        return self._offer(form).is_cheap
+        return bool(self._offer(form).is_cheap[0])
 
     def prices(self, form: Form) -> list[float]:
         """Tuples handled for each end to make `form`, at once or on demand."""
-        return self._offer(form).prices
+        found: list[float] = self._offer(form).prices[0].tolist()
+        return found
 
-    def _offer(self, form: Form) -> _Offer:
+    def _offer(self, form: Form) -> Offered:
         known = self._offers.get(form)
         if known is None:
-            at_once = self.planner.build_cost(form, self.now)
-            on_demand = self._prices_on_demand(form)
-            most = on_demand[0] if self.is_certain else STAKE * self.spent
-            is_cheap = at_once <= most
-            prices = [at_once] * len(on_demand) if is_cheap else on_demand
-            known = self._offers[form] = _Offer(is_cheap, prices)
+            known = self._offers[form] = self.offered(self.planner.offers([form]))
         return known
 
-    def _prices_on_demand(self, form: Form) -> list[float]:
-        """Tuples handled to expand the rows that will be asked for, and to find out which they are.
-
-        If a row is asked for m times on average, a share 1 - exp(-m) of all rows is asked for at all.
-        """
-        whole = self.planner.cost_from(form.source, form.mask, self.now)
-        beyond = self.planner.beyond(form)
-        selectivity = self.selectivity[form.join]
-        found = []
-        for end in (1.0,) if self.is_certain else ENDS:
-            n_probes = sum(n for s, n in enumerate(self._rows_until(end)) if beyond >> s & 1)
-            asked = 1.0 - exp(-n_probes * selectivity)
-            looked = min(n_probes, _ASKED_ENOUGH / selectivity) if selectivity else n_probes
-            found.append(whole * asked + looked)
-        return found
+    def offered(self, offers: Offers) -> Offered:
+        """What it would cost to make these forms, each by itself."""
+        until = self._until
+        at_once = np.empty(offers.form.shape[0])
+        on_demand = np.empty((at_once.shape[0], until.shape[0]))
+        sets, steps = self.planner.tables
+        selectivity = np.asarray(self.selectivity, float)
+        flat = on_demand.ravel()
+        making_of(sets, steps, offers, self.sizes[0], selectivity, until.ravel(), at_once, flat)
+        is_cheap = at_once <= (on_demand[:, 0] if self.is_certain else STAKE * self.spent)
+        return Offered(is_cheap, np.where(is_cheap[:, None], at_once[:, None], on_demand))

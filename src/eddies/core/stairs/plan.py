@@ -32,19 +32,21 @@ from eddies.core.kernels.planning import (
     Floats,
     Held,
     Numbers,
+    Offers,
     Sets,
     Steps,
-    cheapest_cuts,
+    lightest_trees,
     routes_of,
     sizes_of,
 )
 from eddies.core.lineage import bits
 
-__all__ = ["Form", "Forms", "Planner", "Routing", "World", "moments"]
+__all__ = ["MOMENTS", "Form", "Forms", "Planner", "Routing", "World", "moments"]
 
 MOST_SETS = 600  # connected sets of sources up to which plans are searched
 _MOST_FORMS = 4  # of which all subsets are considered
-_POINTS = (0.21, 0.79)  # of what is to come, where costs are evaluated (Gauss)
+_MOST_TREES = 64  # that are remembered
+MOMENTS = (0.21, 0.79)  # of what is to come, where costs are evaluated (Gauss)
 
 
 class Form(NamedTuple):
@@ -93,6 +95,7 @@ class Planner:
         self._numbers = {mask: number for number, mask in enumerate(self._sets)}
         self._borders: dict[int, list[tuple[int, int, int]]] = {}
         self._beyond: dict[tuple[int, int], int] = {}  # by join and source
+        self._trees: dict[bytes, Forms] = {}  # by where their sets are cut
 
     def _connected_sets(self) -> list[int]:
         """Connected sets of sources, small ones first; a few too many if there are too many."""
@@ -199,8 +202,11 @@ class Planner:
 
     def sizes(self, world: World) -> Floats:
         """The sizes of all connected sets, by number."""
-        found = np.empty(len(self._sets))
-        rows, selectivity = np.asarray(world.rows, float), np.asarray(world.selectivity, float)
+        return self.sizes_for(np.asarray(world.rows, float), np.asarray(world.selectivity, float))
+
+    def sizes_for(self, rows: Floats, selectivity: Floats) -> Floats:
+        """The same for several worlds at once: `rows` of all of them, one after the other."""
+        found = np.empty(len(self._sets) * rows.shape[0] // self.all_sources.bit_count())
         sizes_of(self.tables[0], rows, selectivity, found)
         return found
 
@@ -214,6 +220,12 @@ class Planner:
         sources, joins = [form.source for form in listed], [form.join for form in listed]
         return Held(*map(_numbers, (first, sources, joins, numbers)))
 
+    def offers(self, forms: Sequence[Form]) -> Offers:
+        """`forms` as something that could be made."""
+        columns = [form.source for form in forms], [form.join for form in forms]
+        numbers = [self._numbers[form.mask] for form in forms]
+        return Offers(*map(_numbers, (*columns, numbers, map(self.beyond, forms))))
+
     def number(self, mask: int) -> int:
         """The number of a connected set of sources."""
         return self._numbers[mask]
@@ -224,21 +236,36 @@ class Planner:
 
     def lightest_tree(self, weight: Floats) -> Forms:
         """The same; `weight` is by number of a set."""
-        cuts, joins = self._cuts
+        return self.lightest_trees(weight)[0]
+
+    def lightest_trees(self, weight: Floats) -> list[Forms]:
+        """The same for several weights at once, one after the other."""
+        n_sets = len(self._sets)
         cut = np.empty(weight.shape[0], dtype=np.int64)
-        cheapest_cuts(cuts, weight, cut)
-        forms = []
-        waiting = [len(self._sets) - 1]
-        while waiting:
-            chosen = int(cut[waiting.pop()])
-            edge = self.tree.edges[joins[chosen]]
-            for number in (int(cuts.left[chosen]), int(cuts.right[chosen])):
-                part = self._sets[number]
-                if part.bit_count() > 1:
-                    source = edge.left if part >> edge.left & 1 else edge.right
-                    forms.append(Form(source, edge.number, part))
-                    waiting.append(number)
-        return frozenset(forms)
+        lightest_trees(self._cuts[0], weight, cut)
+        lines = (cut[at : at + n_sets] for at in range(0, weight.shape[0], n_sets))
+        return [self._tree_cut_at(line) for line in lines]
+
+    def _tree_cut_at(self, cut: Numbers) -> Forms:
+        """The forms of a tree whose sets are cut like this. The same few trees are best again and
+        again.
+        """
+        key = cut.tobytes()
+        known = self._trees.get(key)
+        if known is None:
+            cuts, joins = self._cuts
+            forms = []
+            for chosen in cut[cut >= 0].tolist():
+                edge = self.tree.edges[joins[chosen]]
+                for number in (int(cuts.left[chosen]), int(cuts.right[chosen])):
+                    part = self._sets[number]
+                    if part.bit_count() > 1:
+                        source = edge.left if part >> edge.left & 1 else edge.right
+                        forms.append(Form(source, edge.number, part))
+            if len(self._trees) >= _MOST_TREES:
+                self._trees.clear()
+            known = self._trees[key] = frozenset(forms)
+        return known
 
     def sets(self) -> list[int]:
         """Sets that can be inner nodes: connected, more than one source, not all of them."""
@@ -258,10 +285,6 @@ class Planner:
             return
         for n in range(len(listed) + 1):
             yield from (frozenset(chosen) for chosen in combinations(listed, n))
-
-    def build_cost(self, form: Form, world: World) -> float:
-        """Tuples handled to make all tuples of `form` from rows, from the best source to begin with."""
-        return self.best_start(form.mask, world)[0]
 
     def best_start(self, mask: int, world: World) -> tuple[float, int]:
         """The least cost of joining the sources of `mask` one by one, and the source to begin with."""
@@ -338,5 +361,5 @@ def moments(
     """The world at a few moments of what is to come; their mean stands for all of it."""
     return [
         World([n + point * more for n, more in zip(rows, to_come, strict=True)], selectivity, tree)
-        for point in _POINTS
+        for point in MOMENTS
     ]
