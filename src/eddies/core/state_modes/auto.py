@@ -236,7 +236,7 @@ class AutoMode(StateMode):
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
-        self._now.take_over()
+        self._now.begin()
         self._forget_routes()
 
     def _forget_routes(self) -> None:
@@ -340,6 +340,12 @@ class AutoMode(StateMode):
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
         now = self._now
+        n_handled = self._n_handled()
+        is_early = n_handled < self._search.next_glance
+        if is_early and now is self._made:
+            return now.resume()
+        if is_early and now is self._stems_mode and n_handled < self._next_glance:
+            return None
         if isinstance(now, RegionalMode):
             if now.is_undivided:
                 self._leave_parts(now)
