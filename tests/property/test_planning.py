@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from eddies.core.graph import make_graph
 from eddies.core.join_tree import make_join_tree
 from eddies.core.stairs.menu import Menus
+from eddies.core.stairs.migration import CostAware
 from eddies.core.stairs.outlook import ENDS, STAKE, Outlook
-from eddies.core.stairs.plan import Planner, World
+from eddies.core.stairs.plan import Form, Planner, World
 from tests.support import naive
 from tests.support.small import make_query
 
@@ -154,7 +156,49 @@ def test_a_menu_has_all_parts_that_somebody_would_probe(seed: int) -> None:
     assert menu.choices[0] == outlook.held
     assert set(menu.choices) == expected | {outlook.held}
     assert len(menu.choices) == len(set(menu.choices))
-    for forms, asks in zip(menu.choices, menu.asks, strict=True):
+    asks_of = menu.listed.asks.reshape(len(menu.choices), -1)
+    for forms, asks in zip(menu.choices, asks_of, strict=True):
         asked = {form for form, is_asked in zip(menu.new, asks, strict=True) if is_asked}
         assert asked == forms - outlook.held
     assert menus.menu(outlook) is menu
+
+
+def decided(outlook: Outlook, dropped: dict[int, int]) -> frozenset[Form]:
+    """What `CostAware` decides, choice by choice."""
+
+    def costs(forms: frozenset[Form]) -> list[float]:
+        found = outlook.costs(forms)
+        for form in forms - held:
+            times = 2.0 ** dropped.get(form.mask, 0)
+            prices = outlook.prices(form)
+            found = [cost + times * price for cost, price in zip(found, prices, strict=True)]
+        return found
+
+    def at_risk(forms: frozenset[Form]) -> float:
+        dear = [form for form in forms - held if not outlook.is_cheap(form)]
+        return sum(outlook.prices(form)[middle] for form in dear)
+
+    held, choices = outlook.held, Menus(outlook.planner).menu(outlook).choices
+    by_choice = {forms: costs(forms) for forms in choices}
+    least = [outlook.spent + min(ends) for ends in zip(*by_choice.values(), strict=True)]
+    middle = len(least) // 2
+    loss = {
+        forms: sum((outlook.spent + c) / best for c, best in zip(ends, least, strict=True))
+        for forms, ends in by_choice.items()
+    }
+    most = by_choice[held][middle]
+    sound = [f for f in choices if by_choice[f][middle] + CostAware.CAUTION * at_risk(f) <= most]
+    best = min([held, *sound], key=lambda forms: (loss[forms], len(forms)))
+    return best if loss[best] <= loss[held] - CostAware.MARGIN * len(least) else held
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_decisions(seed: int) -> None:
+    rng = random.Random(seed)
+    outlook = random_outlook(rng, certain=rng.choice((0, 3, 0b111111)))
+    policy = CostAware()
+    policy._dropped = {mask: rng.randrange(3) for mask in outlook.planner.sets()}
+    expected = decided(replace(outlook), policy._dropped)
+    assert policy.decide(outlook) == expected
+    fresh = replace(outlook)
+    assert outlook.rows_worth(1e5) == pytest.approx(fresh.rows_worth(1e5))

@@ -23,11 +23,9 @@ __all__ = [
     "Floats",
     "Held",
     "Numbers",
-    "Offers",
     "Sets",
     "Steps",
     "lightest_trees",
-    "making_of",
     "prices_of",
     "routes_of",
     "sizes_of",
@@ -83,27 +81,14 @@ class Held(NamedTuple):
     form: Numbers
 
 
-class Offers(NamedTuple):
-    """Forms that could be made: the STAIR of `source` at `join` would hold tuples over the set `form`,
-    for those who come from the sources `beyond`, a mask.
-    """
-
-    source: Numbers
-    join: Numbers
-    form: Numbers
-    beyond: Numbers
-
-
-_ASKED_ENOUGH = 2.3  # times for a row on average, until nine tenths of them have been asked for
 _floats = ro(f64)
-_sets = types.NamedUniTuple(rw(i64), 6, Sets)
-_steps = types.NamedUniTuple(rw(i64), 6, Steps)
-_cuts = types.NamedUniTuple(rw(i64), 3, Cuts)
-_held = types.NamedUniTuple(rw(i64), 4, Held)
-_offers = types.NamedUniTuple(rw(i64), 4, Offers)
+SETS = types.NamedUniTuple(rw(i64), 6, Sets)
+STEPS = types.NamedUniTuple(rw(i64), 6, Steps)
+CUTS = types.NamedUniTuple(rw(i64), 3, Cuts)
+HELD = types.NamedUniTuple(rw(i64), 4, Held)
 
 
-@kernel(types.void(_sets, _floats, _floats, rw(f64)))
+@kernel(types.void(SETS, _floats, _floats, rw(f64)))
 def sizes_of(sets: Sets, rows: Floats, selectivity: Floats, sizes: Floats) -> None:
     """Tuples of the join of each set. `rows` (by source) and `sizes` have those of all worlds one after
     the other.
@@ -131,7 +116,7 @@ def number_of(sets: Sets, mask: int) -> int:
     return sets.by_mask[low]
 
 
-@kernel(types.void(_sets, _steps, _held, i64, _floats, _floats, rw(f64), rw(i64)))
+@kernel(types.void(SETS, STEPS, HELD, i64, _floats, _floats, rw(f64), rw(i64)))
 def routes_of(
     sets: Sets,
     steps: Steps,
@@ -186,7 +171,7 @@ def routes_of(
         step[i] = chosen
 
 
-@kernel(types.void(_sets, _steps, _held, _floats, _floats, _floats, rw(f64), rw(u8)))
+@kernel(types.void(SETS, STEPS, HELD, _floats, _floats, _floats, rw(f64), rw(u8)))
 def prices_of(
     sets: Sets,
     steps: Steps,
@@ -238,7 +223,7 @@ def prices_of(
                 is_view[choice * n_stairs : (choice + 1) * n_stairs] = probed
 
 
-@kernel(types.void(_cuts, _floats, rw(i64)))
+@kernel(types.void(CUTS, _floats, rw(i64)))
 def lightest_trees(cuts: Cuts, weight: Floats, cut: Numbers) -> None:
     """Where to cut the sets of a tree so that all its sets together weigh least; -1 for sets that are
     no part of the tree, and for single sources. `weight` and `cut` have those of all trees one after
@@ -269,59 +254,3 @@ def lightest_trees(cuts: Cuts, weight: Floats, cut: Numbers) -> None:
                 is_part[cuts.left[k]] = is_part[cuts.right[k]] = 1
             else:
                 cut[here + i] = -1
-
-
-@inlined
-def joined_from(sets: Sets, steps: Steps, sizes: Floats, source: int, target: int) -> float:
-    """Tuples handled to join all rows of `source` with the rest of the set `target`, always with the
-    source after which fewest tuples are left, and to store what comes of it.
-    """
-    wanted = sets.mask[target]
-    i, cost = sets.single[source], 0.0
-    while i != target:
-        least, to = np.inf, -1
-        for k in range(steps.first[i], steps.first[i + 1]):
-            if not wanted >> steps.outside[k] & 1:
-                continue
-            size, grown = sizes[steps.to[k]], steps.to[k]
-            if to < 0 or size < least or (size == least and sets.mask[grown] < sets.mask[to]):
-                least, to = size, grown
-        cost += sizes[i] + least
-        i = to
-    return cost + sizes[target]
-
-
-@kernel(types.void(_sets, _steps, _offers, _floats, _floats, _floats, rw(f64), rw(f64)))
-def making_of(
-    sets: Sets,
-    steps: Steps,
-    offers: Offers,
-    sizes: Floats,
-    selectivity: Floats,
-    n_rows: Floats,
-    at_once: Floats,
-    on_demand: Floats,
-) -> None:
-    """Tuples handled to make each form: `at_once`, from the best source to begin with; and `on_demand`,
-    by form and end, to expand the rows that will be asked for and to find out which they are. Until
-    each end come `n_rows` by source, those of all ends one after the other.
-
-    If a row is asked for m times on average, a share 1 - exp(-m) of all rows is asked for at all.
-    """
-    n_sources = sets.single.shape[0]
-    n_ends = n_rows.shape[0] // n_sources
-    for f in range(offers.form.shape[0]):
-        target = offers.form[f]
-        at_once[f] = np.inf
-        for source in range(n_sources):
-            if sets.mask[target] >> source & 1:
-                at_once[f] = min(at_once[f], joined_from(sets, steps, sizes, source, target))
-        whole = joined_from(sets, steps, sizes, offers.source[f], target)
-        share = selectivity[offers.join[f]]
-        for end in range(n_ends):
-            n_probes = 0.0
-            for source in range(n_sources):
-                if offers.beyond[f] >> source & 1:
-                    n_probes += n_rows[end * n_sources + source]
-            looked = n_probes if share == 0.0 else min(n_probes, _ASKED_ENOUGH / share)
-            on_demand[f * n_ends + end] = whole * (1.0 - np.exp(-n_probes * share)) + looked

@@ -27,12 +27,12 @@ from typing import Protocol
 
 import numpy as np
 
-from eddies.core.kernels.planning import Floats
+from eddies.core.kernels.weighing import Caution, weigh
 from eddies.core.lineage import bits
 from eddies.core.stairs.expansion import Expansion, next_inside
 from eddies.core.stairs.menu import Menu, Menus
 from eddies.core.stairs.operations import Stairs
-from eddies.core.stairs.outlook import Outlook
+from eddies.core.stairs.outlook import STAKE, Outlook
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.plan import Form, Forms, Planner, World
 from eddies.core.stairs.stair import Tuples
@@ -120,33 +120,23 @@ class CostAware:
         if not any(outlook.to_come):
             return outlook.held
         menu = self._menu(outlook)
-        offered = outlook.offered(menu.offers)
-        costs = outlook.consider(menu.choices, menu.forms).cumsum(axis=1)
-        if outlook.is_certain:
-            costs = costs[:, -1:]
-        costs += menu.asks @ (self._back_off(menu) * offered.prices)
-        whole = outlook.spent + costs
-        loss = (whole / whole.min(axis=0)).mean(axis=1)
-        middle = costs.shape[1] // 2
-        at_risk = np.where(offered.is_cheap, 0.0, offered.prices[:, middle])
-        is_sound = costs[:, middle] + self.CAUTION * (menu.asks @ at_risk) <= costs[0, middle]
-        is_sound[0] = True
-        order = np.lexsort((menu.n_forms, loss))
-        best = int(order[is_sound[order]][0])
-        if loss[best] > loss[0] - self.MARGIN:
-            return outlook.held
-        self.gave_up(outlook.held - menu.choices[best])
-        return menu.choices[best]
+        sets, steps = outlook.planner.tables
+        ahead = outlook.ahead
+        # How many times its price each new form must promise.
+        back_off = np.array([2.0 ** min(8, self._dropped.get(f.mask, 0)) for f in menu.new])
+        caution = Caution(outlook.spent, STAKE, self.MARGIN, self.CAUTION)
+        prices = np.empty(len(menu.choices) * outlook.spans.end.shape[0])
+        best = menu.choices[
+            weigh(sets, steps, menu.listed, outlook.scene, ahead, back_off, caution, prices)
+        ]
+        outlook.note(outlook.held, prices[: outlook.spans.end.shape[0]].tolist())
+        self.gave_up(outlook.held - best)
+        return best
 
     def _menu(self, outlook: Outlook) -> Menu:
         if self._menus is None or self._menus.planner is not outlook.planner:
             self._menus = Menus(outlook.planner)
         return self._menus.menu(outlook)
-
-    def _back_off(self, menu: Menu) -> Floats:
-        """How many times its price each new form must promise."""
-        times = [2.0 ** min(8, self._dropped.get(form.mask, 0)) for form in menu.new]
-        return np.array(times)[:, None]
 
     def gave_up(self, forms: Forms) -> None:
         for form in forms:

@@ -27,10 +27,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.planning import Floats, Held, Offers, making_of, prices_of
+from eddies.core.kernels.planning import Floats, Held, prices_of
+from eddies.core.kernels.weighing import Ahead, Scene, Spans, look_ahead, making_of
 from eddies.core.stairs.plan import MOMENTS, Form, Forms, Planner, World, moments
 
-__all__ = ["Offered", "Outlook", "Stretch"]
+__all__ = ["ENDS", "STAKE", "Outlook", "Stretch"]
 
 STAKE = 0.12  # of the tuples handled so far: what may be spent at once on a form that may never pay
 ENDS = (0.2, 1.0, 5.0)  # equally likely, in units of the rows foreseen
@@ -44,24 +45,19 @@ class Stretch:
     n_rows: Sequence[float]
 
 
-class Offered(NamedTuple):
-    """What forms that are not held would cost, by form and end; made at once if that is cheap."""
+class _Offer(NamedTuple):
+    """What a form that is not held would cost for each end, made at once if that is cheap."""
 
-    is_cheap: npt.NDArray[np.bool_]
-    prices: Floats
-
-
-def _column(values: Sequence[float]) -> Floats:
-    return np.array(values)[:, None]
+    is_cheap: bool
+    prices: list[float]
 
 
-_FROM_END_TO_END = (
-    _column((0.0, *ENDS[:-1])),
-    _column([(a + b) / 2 for a, b in zip((0.0, *ENDS[:-1]), ENDS, strict=True)]),
-    _column(ENDS),
-)
-_IN_HALVES = _column((0.0, 0.5)), _column(MOMENTS), _column((0.5, 1.0))
-"""Where stretches begin, where costs are evaluated, and where they end."""
+def _spans(ends: Sequence[float], middles: Sequence[float]) -> Spans:
+    return Spans(*map(np.array, ((0.0, *ends[:-1]), middles, ends)))
+
+
+_FROM_END_TO_END = _spans(ENDS, [(a + b) / 2 for a, b in zip((0.0, *ENDS[:-1]), ENDS, strict=True)])
+_IN_HALVES = _spans((0.5, 1.0), MOMENTS)
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Outlook:
     behind: Mapping[tuple[int, int], int] = field(default_factory=dict)
     handled: float = 0.0  # tuples, so far
     _known: dict[Forms, list[float]] = field(default_factory=dict, init=False, compare=False)
-    _offers: dict[Form, Offered] = field(default_factory=dict, init=False, compare=False)
+    _offers: dict[Form, _Offer] = field(default_factory=dict, init=False, compare=False)
 
     def moments(self) -> list[World]:
         """The world at a few moments of what is foreseen."""
@@ -94,11 +90,13 @@ class Outlook:
 
     def _cost_of(self, forms: Forms, rows: Sequence[float], to_come: Sequence[float]) -> float:
         """Tuples handled if `to_come` follow `rows`."""
-        coming = np.array(to_come, dtype=float)
-        sizes = self._sizes(np.array(rows, dtype=float) + _IN_HALVES[1] * coming)
-        coming = np.tile(coming, (sizes.shape[0], 1))
-        prices, _ = self._prices(self.planner.held([forms]), sizes, coming)
-        return float(prices.mean(axis=1)[0])
+        n_sets = len(self.planner.tables[0].mask)
+        now, coming = np.array(rows, dtype=float), np.array(to_come, dtype=float)
+        ahead = Ahead(np.empty(2 * len(to_come)), np.empty(3 * n_sets))
+        scene = self.scene._replace(rows=now, to_come=coming, most=np.ones(len(to_come)))
+        look_ahead(self.planner.tables[0], scene, _IN_HALVES, ahead)
+        prices, _ = self._prices(self.planner.held([forms]), ahead.sizes[n_sets:], ahead.n_rows)
+        return float(prices.sum())
 
     @cached_property
     def is_certain(self) -> bool:
@@ -106,68 +104,67 @@ class Outlook:
         return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
 
     @cached_property
-    def _future(self) -> tuple[Floats, Floats]:
-        """The future from end to end; if all of it is known, two halves of it. A line for each stretch:
-        the rows that come in it, by source, and those that are there in its middle.
-        """
-        begin, middle, end = _IN_HALVES if self.is_certain else _FROM_END_TO_END
-        to_come = np.array(self.to_come, dtype=float)
-        if self.certain and not self.is_certain:
-            # What is known to come has come when the foreseen rows of the others have.
-            most = np.array([1.0 if self.certain >> s & 1 else np.inf for s in range(len(to_come))])
-            begin, middle, end = (np.minimum(at, most) for at in (begin, middle, end))
-        return (end - begin) * to_come, np.array(self.now.rows, dtype=float) + middle * to_come
+    def spans(self) -> Spans:
+        """The future from end to end; if all of it is known, two halves of it."""
+        return _IN_HALVES if self.is_certain else _FROM_END_TO_END
 
     @property
     def stretches(self) -> list[Stretch]:
-        """The future in stretches."""
-        n_rows, rows = (lines.tolist() for lines in self._future)
-        worlds = [World(line, self.selectivity, self.planner.tree) for line in rows]
-        return [Stretch(world, coming) for world, coming in zip(worlds, n_rows, strict=True)]
+        """The future in stretches. What is known to come has come when as many rows of the others have
+        as are foreseen; these may go on.
+        """
+        most = [1.0 if self.certain >> s & 1 else ENDS[-1] for s in range(len(self.to_come))]
+        found = []
+        for begin, middle, end in zip(*(part.tolist() for part in self.spans), strict=True):
+            n_rows, rows = [], []
+            for n, coming, limit in zip(self.now.rows, self.to_come, most, strict=True):
+                n_rows.append(coming * (min(end, limit) - min(begin, limit)))
+                rows.append(n + coming * min(middle, limit))
+            world = World(rows, self.selectivity, self.planner.tree)
+            found.append(Stretch(world, n_rows))
+        return found
 
     @cached_property
-    def _until(self) -> Floats:
-        """Rows that come until each end, by end and source."""
-        n_rows = self._future[0].cumsum(axis=0)
-        return n_rows[-1:] if self.is_certain else n_rows
+    def scene(self) -> Scene:
+        """The same as kernels see it."""
+        most = [1.0 if self.certain >> s & 1 else ENDS[-1] for s in range(len(self.to_come))]
+        edges = self.planner.tree.edges
+        stairs = [(source, edge.number) for edge in edges for source in (edge.left, edge.right)]
+        behind = [float(self.behind.get(stair, 0)) for stair in stairs]
+        known = self.now.rows, self.to_come, most, self.selectivity, behind
+        return Scene(*(np.array(values, dtype=float) for values in known))
+
+    @cached_property
+    def ahead(self) -> Ahead:
+        """What comes in each stretch, and sizes."""
+        sets, _ = self.planner.tables
+        n_stretches = self.spans.end.shape[0]
+        n_rows = np.empty(n_stretches * len(self.to_come))
+        ahead = Ahead(n_rows, np.empty((n_stretches + 1) * sets.mask.shape[0]))
+        look_ahead(sets, self.scene, self.spans, ahead)
+        return ahead
 
     def costs(self, forms: Forms) -> list[float]:
         """Tuples handled from now on for each end, if STAIRs have these forms."""
         found = list(accumulate(self._costs_of_stretches(forms)))
         return found[-1:] if self.is_certain else found
 
-    def consider(self, choices: Sequence[Forms], held: Held | None = None) -> Floats:
-        """The costs of `choices` from stretch to stretch, worked out together: that is cheaper than one
-        by one. `held` are their forms, if somebody listed them already (`Planner.held`).
-        """
-        n_rows, _ = self._future
-        if held is None:
-            held = self.planner.held(choices)
-        prices, is_view = self._prices(held, self.sizes[1:], n_rows)
-        prices[:, 0] += is_view @ self._behind
+    def consider(self, choices: Sequence[Forms]) -> None:
+        """Work out the costs of `choices` together: that is cheaper than one by one."""
+        n_sets = len(self.planner.tables[0].mask)
+        held = self.planner.held(choices)
+        prices, is_view = self._prices(held, self.ahead.sizes[n_sets:], self.ahead.n_rows)
+        prices[:, 0] += is_view @ self.scene.behind
         self._known.update(zip(choices, prices.tolist(), strict=True))
-        return prices
+
+    def note(self, forms: Forms, costs: Sequence[float]) -> None:
+        """Somebody else worked out what rows cost from stretch to stretch."""
+        self._known[forms] = list(costs)
 
     def _costs_of_stretches(self, forms: Forms) -> list[float]:
         if forms not in self._known:
             self.consider([forms])
         return self._known[forms]
-
-    @cached_property
-    def _behind(self) -> Floats:
-        """Rows that the indexes of views lack, by STAIR."""
-        edges = self.planner.tree.edges
-        stairs = [(source, edge.number) for edge in edges for source in (edge.left, edge.right)]
-        return np.array([self.behind.get(stair, 0) for stair in stairs], dtype=float)
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """Sizes of all connected sets, by number: a line for now, and one for each stretch."""
-        return self._sizes(np.vstack([np.array(self.now.rows, dtype=float), self._future[1]]))
-
-    def _sizes(self, rows: Floats) -> Floats:
-        found = self.planner.sizes_for(rows.ravel(), np.asarray(self.selectivity, float))
-        return found.reshape(rows.shape[0], -1)
 
     def _prices(
         self, held: Held, sizes: Floats, n_rows: Floats
@@ -177,16 +174,15 @@ class Outlook:
         """
         sets, steps = self.planner.tables
         n_choices = held.first.shape[0] - 1
-        prices = np.empty((n_choices, sizes.shape[0]))
+        prices = np.empty((n_choices, sizes.shape[0] // sets.mask.shape[0]))
         is_view = np.empty((n_choices, steps.ends.shape[0]), dtype=np.uint8)
-        selectivity = np.asarray(self.selectivity, float)
-        coming, flat = n_rows.ravel(), prices.ravel()
-        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, flat, is_view.ravel())
+        selectivity, flat = self.scene.selectivity, prices.ravel()
+        prices_of(sets, steps, held, sizes, selectivity, n_rows, flat, is_view.ravel())
         return prices, is_view
 
     def rows_worth(self, n_tuples: float) -> float:
         """About how many of the next rows cost so many tuples."""
-        n_rows = float(self._future[0][0].sum())
+        n_rows = float(self.ahead.n_rows[: len(self.to_come)].sum())
         cost = self._costs_of_stretches(self.held)[0]
         return n_tuples * n_rows / cost if cost else n_tuples
 
@@ -204,27 +200,25 @@ class Outlook:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
         or if it is known that nothing is gained by waiting.
         """
-        return bool(self._offer(form).is_cheap[0])
+        return self._offer(form).is_cheap
 
     def prices(self, form: Form) -> list[float]:
         """Tuples handled for each end to make `form`, at once or on demand."""
-        found: list[float] = self._offer(form).prices[0].tolist()
-        return found
+        return self._offer(form).prices
 
-    def _offer(self, form: Form) -> Offered:
+    def _offer(self, form: Form) -> _Offer:
         known = self._offers.get(form)
         if known is None:
-            known = self._offers[form] = self.offered(self.planner.offers([form]))
+            sets, steps = self.planner.tables
+            until = self.ahead.n_rows.reshape(-1, len(self.to_come)).cumsum(axis=0)
+            if self.is_certain:
+                until = until[-1:].copy()
+            at_once, on_demand = np.empty(1), np.empty(until.shape[0])
+            offers = self.planner.offers([form])
+            now, selectivity = self.ahead.sizes[: len(sets.mask)], self.scene.selectivity
+            making_of(sets, steps, offers, now, selectivity, until.ravel(), at_once, on_demand)
+            most = on_demand[0] if self.is_certain else STAKE * self.spent
+            is_cheap = bool(at_once[0] <= most)
+            prices = np.full(until.shape[0], at_once[0]) if is_cheap else on_demand
+            known = self._offers[form] = _Offer(is_cheap, prices.tolist())
         return known
-
-    def offered(self, offers: Offers) -> Offered:
-        """What it would cost to make these forms, each by itself."""
-        until = self._until
-        at_once = np.empty(offers.form.shape[0])
-        on_demand = np.empty((at_once.shape[0], until.shape[0]))
-        sets, steps = self.planner.tables
-        selectivity = np.asarray(self.selectivity, float)
-        flat = on_demand.ravel()
-        making_of(sets, steps, offers, self.sizes[0], selectivity, until.ravel(), at_once, flat)
-        is_cheap = at_once <= (on_demand[:, 0] if self.is_certain else STAKE * self.spent)
-        return Offered(is_cheap, np.where(is_cheap[:, None], at_once[:, None], on_demand))

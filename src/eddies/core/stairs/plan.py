@@ -32,13 +32,13 @@ from eddies.core.kernels.planning import (
     Floats,
     Held,
     Numbers,
-    Offers,
     Sets,
     Steps,
     lightest_trees,
     routes_of,
     sizes_of,
 )
+from eddies.core.kernels.weighing import Ahead, Offers, best_trees
 from eddies.core.lineage import bits
 
 __all__ = ["MOMENTS", "Form", "Forms", "Planner", "Routing", "World", "moments"]
@@ -202,11 +202,8 @@ class Planner:
 
     def sizes(self, world: World) -> Floats:
         """The sizes of all connected sets, by number."""
-        return self.sizes_for(np.asarray(world.rows, float), np.asarray(world.selectivity, float))
-
-    def sizes_for(self, rows: Floats, selectivity: Floats) -> Floats:
-        """The same for several worlds at once: `rows` of all of them, one after the other."""
-        found = np.empty(len(self._sets) * rows.shape[0] // self.all_sources.bit_count())
+        found = np.empty(len(self._sets))
+        rows, selectivity = np.asarray(world.rows, float), np.asarray(world.selectivity, float)
         sizes_of(self.tables[0], rows, selectivity, found)
         return found
 
@@ -236,14 +233,16 @@ class Planner:
 
     def lightest_tree(self, weight: Floats) -> Forms:
         """The same; `weight` is by number of a set."""
-        return self.lightest_trees(weight)[0]
-
-    def lightest_trees(self, weight: Floats) -> list[Forms]:
-        """The same for several weights at once, one after the other."""
-        n_sets = len(self._sets)
         cut = np.empty(weight.shape[0], dtype=np.int64)
         lightest_trees(self._cuts[0], weight, cut)
-        lines = (cut[at : at + n_sets] for at in range(0, weight.shape[0], n_sets))
+        return self._tree_cut_at(cut)
+
+    def best_trees(self, ahead: Ahead, held: Forms) -> list[Forms]:
+        """For each stretch the tree with the least sum of future and building costs."""
+        n_sets = len(self._sets)
+        cut = np.empty(ahead.sizes.shape[0] - n_sets, dtype=np.int64)
+        best_trees(self._cuts[0], ahead, _numbers([self._numbers[f.mask] for f in held]), cut)
+        lines = (cut[at : at + n_sets] for at in range(0, cut.shape[0], n_sets))
         return [self._tree_cut_at(line) for line in lines]
 
     def _tree_cut_at(self, cut: Numbers) -> Forms:

@@ -69,6 +69,7 @@ class StairsMode(JoinsMode):
         self._seen_when_idle = -1
         self._idle_since_ns = 0
         self._gain_wanted = _TREE_GAIN
+        self._is_cyclic = len(joined_pairs(graph)) >= len(graph.roles)  # so there are several trees
         self.n_looks = 0
         self.n_migrations = 0
         self.n_trees = 0
@@ -342,9 +343,9 @@ class StairsMode(JoinsMode):
         What closes a cycle is only checked on matches, so the joins of the tree should be those that
         match least. Each change must gain more than the last: trees that compete are left alone.
         """
-        pairs = joined_pairs(self._graph)
-        if len(pairs) <= len(self.tree.edges) or self._options.policy == "static":
+        if not self._is_cyclic or self._options.policy == "static":
             return None  # no other tree, or an order that names the joins of this one
+        pairs = joined_pairs(self._graph)
         rows = outlook.now.rows
         fan_out: dict[tuple[int, int], float] = {}
         for (left, right), keys in pairs.items():
