@@ -16,6 +16,7 @@ from eddies.core.stairs.menu import Menus
 from eddies.core.stairs.migration import CostAware
 from eddies.core.stairs.outlook import ENDS, STAKE, Outlook
 from eddies.core.stairs.plan import Form, Planner, World
+from eddies.core.stairs.shape import shape_of
 from tests.support import naive
 from tests.support.small import make_query
 
@@ -202,3 +203,11 @@ def test_decisions(seed: int) -> None:
     assert policy.decide(outlook) == expected
     fresh = replace(outlook)
     assert outlook.rows_worth(1e5) == pytest.approx(fresh.rows_worth(1e5))
+
+
+def test_a_shape_is_worked_out_once() -> None:
+    """Eddies of one query share it; other trees, and more sources, have their own."""
+    one, same = random_planner(random.Random(3)), random_planner(random.Random(3))
+    assert one is not same
+    assert one.tables is same.tables
+    assert shape_of(((0, 1), (1, 2)), 3) is not shape_of(((0, 1), (0, 2)), 3)
