@@ -191,10 +191,10 @@ class AutoMode(StateMode):
 
     def _n_handled(self) -> int:
         """Tuples that were routed so far."""
-        n_handled = 0
-        for table in self._tables:
-            n_handled += table.n_handled
-        return n_handled
+        tables = self._tables
+        if len(tables) == 1:
+            return tables[0].n_handled
+        return sum(table.n_handled for table in tables)
 
     def _is_worth_a_look(self) -> bool:
         """Whether a look is little beside the work done since the last, or that done again."""
@@ -250,8 +250,11 @@ class AutoMode(StateMode):
         return self._search.glances(self._n_handled(), self._tables)
 
     def _searches(self) -> bool:
-        """Whether parts of the data should be searched for."""
-        return self._glances() and self._search.is_due(self._n_handled())
+        """Whether parts of the data should be searched for. Asked after every batch."""
+        n_handled = self._n_handled()
+        if n_handled < self._search.next_glance:
+            return False
+        return self._glances() and self._search.is_due(n_handled)
 
     def _turn_to_parts(self) -> bool:
         """Search for parts, and give them orders of their own if that pays. Every row stored must have
@@ -340,12 +343,6 @@ class AutoMode(StateMode):
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
         now = self._now
-        n_handled = self._n_handled()
-        is_early = n_handled < self._search.next_glance
-        if is_early and now is self._made:
-            return now.resume()
-        if is_early and now is self._stems_mode and n_handled < self._next_glance:
-            return None
         if isinstance(now, RegionalMode):
             if now.is_undivided:
                 self._leave_parts(now)
