@@ -220,6 +220,20 @@ def joined_size(mask: int, rows: Sequence[float], edges: Sequence[tuple[int, int
     return size * math.prod(s for a, b, s in edges if mask >> a & 1 and mask >> b & 1)
 
 
+def joined_from(
+    source: int, target: int, rows: Sequence[float], joins: Sequence[tuple[int, int, float]]
+) -> float:
+    """Tuples handled to join `source` with all of `target`, fewest tuples first, and to store them."""
+    mask, cost = 1 << source, 0.0
+    while mask != target:
+        ends = [1 << a | 1 << b for a, b, _ in joins]
+        grown = {mask | e for e in ends if e & mask and e & ~mask and e & ~target == 0}
+        after = min(grown, key=lambda m: (joined_size(m, rows, joins), m))
+        cost += joined_size(mask, rows, joins) + joined_size(after, rows, joins)
+        mask = after
+    return cost + joined_size(target, rows, joins)
+
+
 def cheapest_way(
     mask: int,
     rows: Sequence[float],

@@ -273,3 +273,21 @@ def test_scratch_comes_from_the_shelf_and_returns_there(monkeypatch: pytest.Monk
         again.reserve(n_rows)
         assert again.positions.base is memory, "sizes are few"
         again.release()
+
+
+@pytest.mark.parametrize("n_rows", [10, 70_000])
+def test_keys_that_come_in_one_chunk_are_read_once(n_rows, monkeypatch):
+    """Also while their range is learned. More are read in pieces, and once more for their range."""
+    store = store_of(k=pa.array(APART * np.arange(n_rows)))
+    index = HashIndex(store, ["k"])
+    read, plain = [], HashIndex._entered_words
+
+    def counted(index, start, stop):
+        read.append(stop - start)
+        return plain(index, start, stop)
+
+    monkeypatch.setattr(HashIndex, "_entered_words", counted)
+    index.catch_up(Scratch(16))
+    assert sum(read) == (n_rows if n_rows <= 65_536 else 2 * n_rows)
+    keys = [0, APART * (n_rows - 1), 5]
+    assert matches(index, keys)[0] == [(0, 0), (APART * (n_rows - 1), n_rows - 1)]

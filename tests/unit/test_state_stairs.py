@@ -488,6 +488,38 @@ def test_rows_that_are_the_last_are_routed_by_samples():
     assert eddy.mode.n_looks == 1
 
 
+def test_stairs_begin_with_the_look_that_called_for_them(monkeypatch):
+    """It is not repeated at the next safe point, when hardly a row more has come."""
+    data, looks = tables(10_000), []
+    monkeypatch.setattr(StairsMode, "_look", looks.append)
+    eddy = start(Options(), data)
+    mode = auto_mode(eddy)
+    waiting = {name: batches(data[name], 500) for name in "RST"}
+    while mode.stairs is None:
+        for name in "RST":
+            eddy.push(name, waiting[name].pop(0))
+            drained(eddy)
+    assert isinstance(mode.stairs, StairsMode)
+    assert mode.stairs._held
+    assert not looks
+
+
+def test_what_has_ended_is_closed_when_its_last_rows_have_been_routed():
+    """And only then: rows that wait still look for others."""
+    data = tables()
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST", rows=1000)
+    mode = eddy.mode
+    assert isinstance(mode, StairsMode)
+    mode._taken[0] += 1  # as if another row of R waited
+    eddy.end("R")
+    mode.at_safe_point()
+    assert not mode._closed
+    mode._taken[0] -= 1
+    mode.at_safe_point()
+    assert mode._closed == 0b001
+
+
 def test_looks_are_apart_by_the_work_they_look_at():
     """A policy with a long stride is asked less often, whatever the growth."""
     data, n_looks = tables(), []

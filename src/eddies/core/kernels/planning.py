@@ -25,7 +25,7 @@ __all__ = [
     "Numbers",
     "Sets",
     "Steps",
-    "cheapest_cuts",
+    "lightest_trees",
     "prices_of",
     "routes_of",
     "sizes_of",
@@ -82,20 +82,25 @@ class Held(NamedTuple):
 
 
 _floats = ro(f64)
-_sets = types.NamedUniTuple(rw(i64), 6, Sets)
-_steps = types.NamedUniTuple(rw(i64), 6, Steps)
-_cuts = types.NamedUniTuple(rw(i64), 3, Cuts)
-_held = types.NamedUniTuple(rw(i64), 4, Held)
+SETS = types.NamedUniTuple(rw(i64), 6, Sets)
+STEPS = types.NamedUniTuple(rw(i64), 6, Steps)
+CUTS = types.NamedUniTuple(rw(i64), 3, Cuts)
+HELD = types.NamedUniTuple(rw(i64), 4, Held)
 
 
-@kernel(types.void(_sets, _floats, _floats, rw(f64)))
+@kernel(types.void(SETS, _floats, _floats, rw(f64)))
 def sizes_of(sets: Sets, rows: Floats, selectivity: Floats, sizes: Floats) -> None:
-    """Tuples of the join of each set."""
-    for i in range(sets.mask.shape[0]):
-        size = rows[sets.leaf[i]]
-        if sets.smaller[i] >= 0:
-            size *= sizes[sets.smaller[i]] * selectivity[sets.join[i]]
-        sizes[i] = size
+    """Tuples of the join of each set. `rows` (by source) and `sizes` have those of all worlds one after
+    the other.
+    """
+    n_sets, n_sources = sets.mask.shape[0], sets.single.shape[0]
+    for world in range(rows.shape[0] // n_sources):
+        here, now = world * n_sets, world * n_sources
+        for i in range(n_sets):
+            size = rows[now + sets.leaf[i]]
+            if sets.smaller[i] >= 0:
+                size *= sizes[here + sets.smaller[i]] * selectivity[sets.join[i]]
+            sizes[here + i] = size
 
 
 @inlined
@@ -111,7 +116,7 @@ def number_of(sets: Sets, mask: int) -> int:
     return sets.by_mask[low]
 
 
-@kernel(types.void(_sets, _steps, _held, i64, _floats, _floats, rw(f64), rw(i64)))
+@kernel(types.void(SETS, STEPS, HELD, i64, _floats, _floats, rw(f64), rw(i64)))
 def routes_of(
     sets: Sets,
     steps: Steps,
@@ -166,7 +171,7 @@ def routes_of(
         step[i] = chosen
 
 
-@kernel(types.void(_sets, _steps, _held, _floats, _floats, _floats, rw(f64), rw(u8)))
+@kernel(types.void(SETS, STEPS, HELD, _floats, _floats, _floats, rw(f64), rw(u8)))
 def prices_of(
     sets: Sets,
     steps: Steps,
@@ -218,17 +223,34 @@ def prices_of(
                 is_view[choice * n_stairs : (choice + 1) * n_stairs] = probed
 
 
-@kernel(types.void(_cuts, _floats, rw(i64)))
-def cheapest_cuts(cuts: Cuts, weight: Floats, cut: Numbers) -> None:
-    """Where to cut each set so that the parts, cut in turn, weigh least (-1: a single source)."""
-    least = np.zeros(weight.shape[0], np.float64)
-    for i in range(weight.shape[0]):
-        cut[i] = -1
-        best = np.inf
-        for k in range(cuts.first[i], cuts.first[i + 1]):
-            value = least[cuts.left[k]] + least[cuts.right[k]]
-            if value < best:
-                best = value
-                cut[i] = k
-        if cut[i] >= 0:
-            least[i] = best + weight[i]
+@kernel(types.void(CUTS, _floats, rw(i64)))
+def lightest_trees(cuts: Cuts, weight: Floats, cut: Numbers) -> None:
+    """Where to cut the sets of a tree so that all its sets together weigh least; -1 for sets that are
+    no part of the tree, and for single sources. `weight` and `cut` have those of all trees one after
+    the other.
+    """
+    n_sets = cuts.first.shape[0] - 1
+    least = np.empty(n_sets, np.float64)
+    for tree in range(weight.shape[0] // n_sets):
+        here = tree * n_sets
+        for i in range(n_sets):
+            cut[here + i] = -1
+            least[i] = 0.0
+            best = np.inf
+            for k in range(cuts.first[i], cuts.first[i + 1]):
+                value = least[cuts.left[k]] + least[cuts.right[k]]
+                if value < best:
+                    best = value
+                    cut[here + i] = k
+            if cut[here + i] >= 0:
+                least[i] = best + weight[here + i]
+        is_part = np.zeros(n_sets, np.uint8)
+        is_part[n_sets - 1] = 1
+        for i in range(n_sets - 1, -1, -1):  # what is cut comes before its parts
+            k = cut[here + i]
+            if k < 0:
+                continue
+            if is_part[i]:
+                is_part[cuts.left[k]] = is_part[cuts.right[k]] = 1
+            else:
+                cut[here + i] = -1

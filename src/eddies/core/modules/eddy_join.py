@@ -20,6 +20,7 @@ from math import inf
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.evaluate import keep
+from eddies.core.expr import Expr
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge, JoinTree
 from eddies.core.lineage import Signature, bits
@@ -96,6 +97,9 @@ class JoinStep:
         self._sources = signature.sources
         self._is_base = signature.sources == 1 << self._own
         self._stair, self._dual = join.stairs[self._own], join.dual(self._own)
+        self._met: Signature | None = None  # of the tuples met last, and what is known of those
+        self._to: Route | None = None
+        self._checks: list[Expr] = []
 
     def prepare(self, scratch: Scratch) -> int:
         return self._dual.catch_up(scratch)
@@ -117,7 +121,13 @@ class JoinStep:
         return first, (piece for piece in crossed if piece is not None)
 
     def _crossed(self, batch: RoutedBatch, match: Match) -> RoutedBatch | None:
-        return crossed(self._graph, self._tree, batch, match, self._table.route)
+        met = match.stored.signature
+        if met is not self._met:  # mostly it is: a STAIR holds tuples of one signature
+            old = batch.route.signature
+            self._met, self._to = met, self._table.route(_united(old, met))
+            self._checks = _newly_covered(self._tree, old, met)
+        assert self._to is not None
+        return _crossed(self._graph, batch, match, self._to, self._checks)
 
 
 def tuples_of(batch: RoutedBatch) -> Tuples:
@@ -143,7 +153,9 @@ def cross(
     """`batch` joined with the tuples in `dual`, in pieces of at least one row."""
     first, more = dual.probe(_keys(batch, own), scratch)
     for match in chain(() if first is None else (first,), more or ()):
-        joined = crossed(graph, tree, batch, match, route)
+        old, met = batch.route.signature, match.stored.signature
+        to, checks = route(_united(old, met)), _newly_covered(tree, old, met)
+        joined = _crossed(graph, batch, match, to, checks)
         if joined is not None:
             yield joined
 
@@ -154,27 +166,31 @@ def _keys(batch: RoutedBatch, own: Stair) -> KeySide:
     return [(place.column(name), ids) for name in own.columns]
 
 
-def crossed(
-    graph: Graph,
-    tree: JoinTree,
-    batch: RoutedBatch,
-    match: Match,
-    route: Callable[[Signature], Route],
+def _united(old: Signature, met: Signature) -> Signature:
+    return Signature(old.sources | met.sources, old.done | met.done)
+
+
+def _newly_covered(tree: JoinTree, old: Signature, met: Signature) -> list[Expr]:
+    """Predicates that tuples of the two signatures cover only together."""
+    both = old.sources | met.sources
+    return [
+        predicate
+        for mask, predicate in tree.checks
+        if mask & ~both == 0 and mask & ~old.sources and mask & ~met.sources
+    ]
+
+
+def _crossed(
+    graph: Graph, batch: RoutedBatch, match: Match, to: Route, checks: Sequence[Expr]
 ) -> RoutedBatch | None:
-    """`batch` joined with the tuples it met. Predicates that a result of the two is the first to cover
-    are checked on the way; None if nothing passes.
-    """
-    old, new = batch.route.signature, match.stored.signature
-    after = Signature(old.sources | new.sources, old.done | new.done)
-    joined = batch.picked(route(after), match.positions)
+    """`batch` joined with the tuples it met, `checks` made on the way; None if nothing passes."""
+    joined = batch.picked(to, match.positions)
     for source, ids in match.stored.ids.items():
         joined.ids[source] = ids
-    for mask, predicate in tree.checks:
-        covered = mask & ~after.sources == 0
-        if covered and mask & ~old.sources and mask & ~new.sources:
-            kept = keep(predicate, joined.column, joined.n_rows, graph.functions)
-            if kept is not None:
-                joined = joined.kept(joined.route, kept)
-                if joined.n_rows == 0:
-                    return None
+    for predicate in checks:
+        kept = keep(predicate, joined.column, joined.n_rows, graph.functions)
+        if kept is not None:
+            joined = joined.kept(joined.route, kept)
+            if joined.n_rows == 0:
+                return None
     return joined

@@ -25,10 +25,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
+from eddies.core.kernels.weighing import Caution, weigh
 from eddies.core.lineage import bits
 from eddies.core.stairs.expansion import Expansion, next_inside
+from eddies.core.stairs.menu import Menu, Menus
 from eddies.core.stairs.operations import Stairs
-from eddies.core.stairs.outlook import Outlook
+from eddies.core.stairs.outlook import STAKE, Outlook
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.plan import Form, Forms, Planner, World
 from eddies.core.stairs.stair import Tuples
@@ -110,66 +114,33 @@ class CostAware:
 
     def __init__(self) -> None:
         self._dropped: dict[int, int] = {}  # how often a form over these sources was given up
+        self._menus: Menus | None = None
 
     def decide(self, outlook: Outlook) -> Forms:
         if not any(outlook.to_come):
             return outlook.held
-        choices = {outlook.held, *self._candidates(outlook)}
-        outlook.consider(choices)
-        costs = {forms: self._costs(outlook, forms) for forms in choices}
-        least = [outlook.spent + min(ends) for ends in zip(*costs.values(), strict=True)]
-        loss = {
-            forms: sum((outlook.spent + c) / best for c, best in zip(ends, least, strict=True))
-            / len(least)
-            for forms, ends in costs.items()
-        }
-        middle = len(least) // 2
-        most = costs[outlook.held][middle]
-        sound = [
-            forms
-            for forms in choices
-            if costs[forms][middle] + self.CAUTION * self._at_risk(outlook, forms, middle) <= most
+        menu = self._menu(outlook)
+        sets, steps = outlook.planner.tables
+        ahead = outlook.ahead
+        # How many times its price each new form must promise.
+        back_off = np.array([2.0 ** min(8, self._dropped.get(f.mask, 0)) for f in menu.new])
+        caution = Caution(outlook.spent, STAKE, self.MARGIN, self.CAUTION)
+        prices = np.empty(len(menu.choices) * outlook.spans.end.shape[0])
+        best = menu.choices[
+            weigh(sets, steps, menu.listed, outlook.scene, ahead, back_off, caution, prices)
         ]
-        best = min(sound, key=lambda forms: (loss[forms], len(forms)))
-        if loss[best] > loss[outlook.held] - self.MARGIN:
-            return outlook.held
+        outlook.note(outlook.held, prices[: outlook.spans.end.shape[0]].tolist())
         self.gave_up(outlook.held - best)
         return best
+
+    def _menu(self, outlook: Outlook) -> Menu:
+        if self._menus is None or self._menus.planner is not outlook.planner:
+            self._menus = Menus(outlook.planner)
+        return self._menus.menu(outlook)
 
     def gave_up(self, forms: Forms) -> None:
         for form in forms:
             self._dropped[form.mask] = self._dropped.get(form.mask, 0) + 1
-
-    def _at_risk(self, outlook: Outlook, forms: Forms, end: int) -> float:
-        """The price of forms that are too dear to be made at once."""
-        new = forms - outlook.held
-        return sum(outlook.prices(form)[end] for form in new if not outlook.is_cheap(form))
-
-    def _candidates(self, outlook: Outlook) -> set[Forms]:
-        """What is held, the best tree for each end, and all parts of these."""
-        planner = outlook.planner
-        found = set(planner.subsets(outlook.held))
-        now = planner.sizes(outlook.now)
-        price = 2.0 * now
-        price[[planner.number(form.mask) for form in outlook.held]] = 0.0
-        trees = {planner.lightest_tree(3.0 * (later - now) + price) for later in outlook.later}
-        for tree in trees:
-            found.update(planner.subsets(tree))
-        return {frozenset(form for form in forms if _is_probed(outlook, form)) for forms in found}
-
-    def _costs(self, outlook: Outlook, forms: Forms) -> list[float]:
-        """For each end, what rows to come cost and what expanding the rows they ask for costs."""
-        costs = outlook.costs(forms)
-        for form in forms - outlook.held:
-            back_off = 2.0 ** min(8, self._dropped.get(form.mask, 0))
-            prices = outlook.prices(form)
-            costs = [cost + back_off * price for cost, price in zip(costs, prices, strict=True)]
-        return costs
-
-
-def _is_probed(outlook: Outlook, form: Form) -> bool:
-    """Whether any source beyond the form's join may still bring somebody who probes it."""
-    return bool(outlook.planner.beyond(form) & ~outlook.ended)
 
 
 MIGRATIONS: dict[str, type[MigrationPolicy]] = {

@@ -18,23 +18,22 @@ what was spent so far cannot lose more than a tenth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import exp
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.planning import Floats, prices_of
-from eddies.core.stairs.plan import Form, Forms, Planner, World, moments
+from eddies.core.kernels.planning import Floats, Held, prices_of
+from eddies.core.kernels.weighing import Ahead, Scene, Spans, look_ahead, making_of
+from eddies.core.stairs.plan import MOMENTS, Form, Forms, Planner, World, moments
 
-__all__ = ["Outlook", "Stretch"]
+__all__ = ["ENDS", "STAKE", "Outlook", "Stretch"]
 
 STAKE = 0.12  # of the tuples handled so far: what may be spent at once on a form that may never pay
-_ASKED_ENOUGH = 2.3  # times for a row on average, until nine tenths of them have been asked for
 ENDS = (0.2, 1.0, 5.0)  # equally likely, in units of the rows foreseen
 
 
@@ -51,6 +50,14 @@ class _Offer(NamedTuple):
 
     is_cheap: bool
     prices: list[float]
+
+
+def _spans(ends: Sequence[float], middles: Sequence[float]) -> Spans:
+    return Spans(*map(np.array, ((0.0, *ends[:-1]), middles, ends)))
+
+
+_FROM_END_TO_END = _spans(ENDS, [(a + b) / 2 for a, b in zip((0.0, *ENDS[:-1]), ENDS, strict=True)])
+_IN_HALVES = _spans((0.5, 1.0), MOMENTS)
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,17 @@ class Outlook:
 
     def cost(self, forms: Forms) -> float:
         """Tuples handled for the rows foreseen, if STAIRs have these forms."""
-        worlds = self.moments()
-        prices, _ = self._prices([forms], self._sizes(worlds), [self.to_come] * len(worlds))
-        return float(prices.sum()) / len(worlds)
+        return self._cost_of(forms, self.now.rows, self.to_come)
+
+    def _cost_of(self, forms: Forms, rows: Sequence[float], to_come: Sequence[float]) -> float:
+        """Tuples handled if `to_come` follow `rows`."""
+        n_sets = len(self.planner.tables[0].mask)
+        now, coming = np.array(rows, dtype=float), np.array(to_come, dtype=float)
+        ahead = Ahead(np.empty(2 * len(to_come)), np.empty(3 * n_sets))
+        scene = self.scene._replace(rows=now, to_come=coming, most=np.ones(len(to_come)))
+        look_ahead(self.planner.tables[0], scene, _IN_HALVES, ahead)
+        prices, _ = self._prices(self.planner.held([forms]), ahead.sizes[n_sets:], ahead.n_rows)
+        return float(prices.sum())
 
     @cached_property
     def is_certain(self) -> bool:
@@ -89,81 +104,85 @@ class Outlook:
         return not any(n for s, n in enumerate(self.to_come) if not self.certain >> s & 1)
 
     @cached_property
-    def stretches(self) -> list[Stretch]:
+    def spans(self) -> Spans:
         """The future from end to end; if all of it is known, two halves of it."""
-        if self.is_certain:
-            half = [n / 2 for n in self.to_come]
-            return [Stretch(world, half) for world in self.moments()]
-        found, before = [], 0.0
-        for end in ENDS:
-            middle = self._rows_until((before + end) / 2)
-            n_rows = [
-                b - a for a, b in zip(self._rows_until(before), self._rows_until(end), strict=True)
-            ]
-            rows = [a + b for a, b in zip(self.now.rows, middle, strict=True)]
-            found.append(Stretch(World(rows, self.selectivity, self.planner.tree), n_rows))
-            before = end
+        return _IN_HALVES if self.is_certain else _FROM_END_TO_END
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """The future in stretches. What is known to come has come when as many rows of the others have
+        as are foreseen; these may go on.
+        """
+        most = [1.0 if self.certain >> s & 1 else ENDS[-1] for s in range(len(self.to_come))]
+        found = []
+        for begin, middle, end in zip(*(part.tolist() for part in self.spans), strict=True):
+            n_rows, rows = [], []
+            for n, coming, limit in zip(self.now.rows, self.to_come, most, strict=True):
+                n_rows.append(coming * (min(end, limit) - min(begin, limit)))
+                rows.append(n + coming * min(middle, limit))
+            world = World(rows, self.selectivity, self.planner.tree)
+            found.append(Stretch(world, n_rows))
         return found
 
-    def _rows_until(self, end: float) -> list[float]:
-        return [
-            n * (min(end, 1.0) if self.certain >> s & 1 else end)
-            for s, n in enumerate(self.to_come)
-        ]
+    @cached_property
+    def scene(self) -> Scene:
+        """The same as kernels see it."""
+        most = [1.0 if self.certain >> s & 1 else ENDS[-1] for s in range(len(self.to_come))]
+        edges = self.planner.tree.edges
+        stairs = [(source, edge.number) for edge in edges for source in (edge.left, edge.right)]
+        behind = [float(self.behind.get(stair, 0)) for stair in stairs]
+        known = self.now.rows, self.to_come, most, self.selectivity, behind
+        return Scene(*(np.array(values, dtype=float) for values in known))
+
+    @cached_property
+    def ahead(self) -> Ahead:
+        """What comes in each stretch, and sizes."""
+        sets, _ = self.planner.tables
+        n_stretches = self.spans.end.shape[0]
+        n_rows = np.empty(n_stretches * len(self.to_come))
+        ahead = Ahead(n_rows, np.empty((n_stretches + 1) * sets.mask.shape[0]))
+        look_ahead(sets, self.scene, self.spans, ahead)
+        return ahead
 
     def costs(self, forms: Forms) -> list[float]:
         """Tuples handled from now on for each end, if STAIRs have these forms."""
         found = list(accumulate(self._costs_of_stretches(forms)))
         return found[-1:] if self.is_certain else found
 
-    def consider(self, choices: Iterable[Forms]) -> None:
+    def consider(self, choices: Sequence[Forms]) -> None:
         """Work out the costs of `choices` together: that is cheaper than one by one."""
-        new = [forms for forms in choices if forms not in self._known]
-        if not new:
-            return
-        n_rows = [stretch.n_rows for stretch in self.stretches]
-        prices, is_view = self._prices(new, self.later, n_rows)
-        prices[:, 0] += is_view @ self._behind
-        self._known.update(zip(new, prices.tolist(), strict=True))
+        n_sets = len(self.planner.tables[0].mask)
+        held = self.planner.held(choices)
+        prices, is_view = self._prices(held, self.ahead.sizes[n_sets:], self.ahead.n_rows)
+        prices[:, 0] += is_view @ self.scene.behind
+        self._known.update(zip(choices, prices.tolist(), strict=True))
+
+    def note(self, forms: Forms, costs: Sequence[float]) -> None:
+        """Somebody else worked out what rows cost from stretch to stretch."""
+        self._known[forms] = list(costs)
 
     def _costs_of_stretches(self, forms: Forms) -> list[float]:
-        self.consider([forms])
+        if forms not in self._known:
+            self.consider([forms])
         return self._known[forms]
 
-    @cached_property
-    def _behind(self) -> Floats:
-        """Rows that the indexes of views lack, by STAIR."""
-        edges = self.planner.tree.edges
-        stairs = [(source, edge.number) for edge in edges for source in (edge.left, edge.right)]
-        return np.array([self.behind.get(stair, 0) for stair in stairs], dtype=float)
-
-    @cached_property
-    def later(self) -> Floats:
-        """Sizes of all connected sets, a line for each stretch."""
-        return self._sizes([stretch.world for stretch in self.stretches])
-
-    def _sizes(self, worlds: Sequence[World]) -> Floats:
-        return np.stack([self.planner.sizes(world) for world in worlds])
-
     def _prices(
-        self, choices: Sequence[Forms], sizes: Floats, n_rows: Sequence[Sequence[float]]
+        self, held: Held, sizes: Floats, n_rows: Floats
     ) -> tuple[Floats, npt.NDArray[np.uint8]]:
         """Tuples handled if so many rows come, by choice and world; and by choice and STAIR, whether it
         holds rows only and is probed in the first world, so that all of them must be indexed.
         """
-        planner = self.planner
-        sets, steps = planner.tables
-        coming = np.concatenate(n_rows)
-        prices = np.empty(len(choices) * len(sizes))
-        is_view = np.empty(len(choices) * steps.ends.shape[0], dtype=np.uint8)
-        selectivity = np.asarray(self.selectivity, float)
-        held = planner.held(choices)
-        prices_of(sets, steps, held, sizes.ravel(), selectivity, coming, prices, is_view)
-        return prices.reshape(len(choices), -1), is_view.reshape(len(choices), -1)
+        sets, steps = self.planner.tables
+        n_choices = held.first.shape[0] - 1
+        prices = np.empty((n_choices, sizes.shape[0] // sets.mask.shape[0]))
+        is_view = np.empty((n_choices, steps.ends.shape[0]), dtype=np.uint8)
+        selectivity, flat = self.scene.selectivity, prices.ravel()
+        prices_of(sets, steps, held, sizes, selectivity, n_rows, flat, is_view.ravel())
+        return prices, is_view
 
     def rows_worth(self, n_tuples: float) -> float:
         """About how many of the next rows cost so many tuples."""
-        n_rows = sum(self.stretches[0].n_rows)
+        n_rows = float(self.ahead.n_rows[: len(self.to_come)].sum())
         cost = self._costs_of_stretches(self.held)[0]
         return n_tuples * n_rows / cost if cost else n_tuples
 
@@ -175,10 +194,7 @@ class Outlook:
         if self.handled:
             return self.handled
         rows = self.now.rows
-        nothing: Forms = frozenset()
-        worlds = moments([0.0] * len(rows), rows, self.selectivity, self.planner.tree)
-        prices, _ = self._prices([nothing], self._sizes(worlds), [rows] * len(worlds))
-        return sum(rows) + float(prices.sum()) / len(worlds)
+        return sum(rows) + self._cost_of(frozenset(), [0.0] * len(rows), rows)
 
     def is_cheap(self, form: Form) -> bool:
         """Whether all of `form` may be made at once: if that costs little, measured by what was spent,
@@ -193,26 +209,16 @@ class Outlook:
     def _offer(self, form: Form) -> _Offer:
         known = self._offers.get(form)
         if known is None:
-            at_once = self.planner.build_cost(form, self.now)
-            on_demand = self._prices_on_demand(form)
+            sets, steps = self.planner.tables
+            until = self.ahead.n_rows.reshape(-1, len(self.to_come)).cumsum(axis=0)
+            if self.is_certain:
+                until = until[-1:].copy()
+            at_once, on_demand = np.empty(1), np.empty(until.shape[0])
+            offers = self.planner.offers([form])
+            now, selectivity = self.ahead.sizes[: len(sets.mask)], self.scene.selectivity
+            making_of(sets, steps, offers, now, selectivity, until.ravel(), at_once, on_demand)
             most = on_demand[0] if self.is_certain else STAKE * self.spent
-            is_cheap = at_once <= most
-            prices = [at_once] * len(on_demand) if is_cheap else on_demand
-            known = self._offers[form] = _Offer(is_cheap, prices)
+            is_cheap = bool(at_once[0] <= most)
+            prices = np.full(until.shape[0], at_once[0]) if is_cheap else on_demand
+            known = self._offers[form] = _Offer(is_cheap, prices.tolist())
         return known
-
-    def _prices_on_demand(self, form: Form) -> list[float]:
-        """Tuples handled to expand the rows that will be asked for, and to find out which they are.
-
-        If a row is asked for m times on average, a share 1 - exp(-m) of all rows is asked for at all.
-        """
-        whole = self.planner.cost_from(form.source, form.mask, self.now)
-        beyond = self.planner.beyond(form)
-        selectivity = self.selectivity[form.join]
-        found = []
-        for end in (1.0,) if self.is_certain else ENDS:
-            n_probes = sum(n for s, n in enumerate(self._rows_until(end)) if beyond >> s & 1)
-            asked = 1.0 - exp(-n_probes * selectivity)
-            looked = min(n_probes, _ASKED_ENOUGH / selectivity) if selectivity else n_probes
-            found.append(whole * asked + looked)
-        return found

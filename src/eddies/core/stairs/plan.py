@@ -19,8 +19,7 @@ selectivities. Costs are counted in tuples: stored, probing, produced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -28,23 +27,24 @@ import numpy as np
 
 from eddies.core.join_tree import JoinTree
 from eddies.core.kernels.planning import (
-    Cuts,
     Floats,
     Held,
     Numbers,
     Sets,
     Steps,
-    cheapest_cuts,
+    lightest_trees,
     routes_of,
     sizes_of,
 )
+from eddies.core.kernels.weighing import Ahead, Offers, best_trees
 from eddies.core.lineage import bits
+from eddies.core.stairs.shape import MOST_SETS, numbers, shape_of
 
-__all__ = ["Form", "Forms", "Planner", "Routing", "World", "moments"]
+__all__ = ["MOMENTS", "Form", "Forms", "Planner", "Routing", "World", "moments"]
 
-MOST_SETS = 600  # connected sets of sources up to which plans are searched
 _MOST_FORMS = 4  # of which all subsets are considered
-_POINTS = (0.21, 0.79)  # of what is to come, where costs are evaluated (Gauss)
+_MOST_TREES = 64  # that are remembered
+MOMENTS = (0.21, 0.79)  # of what is to come, where costs are evaluated (Gauss)
 
 
 class Form(NamedTuple):
@@ -87,115 +87,23 @@ class Planner:
     def __init__(self, tree: JoinTree, n_sources: int) -> None:
         self.tree = tree
         self.all_sources = (1 << n_sources) - 1
-        self._ends = [1 << e.left | 1 << e.right for e in tree.edges]
-        self._sets = self._connected_sets()
+        self._shape = shape_of(tuple((e.left, e.right) for e in tree.edges), n_sources)
+        self._sets, self._numbers = self._shape.sets, self._shape.number_of
         self.is_able = len(self._sets) <= MOST_SETS and n_sources > 2
-        self._numbers = {mask: number for number, mask in enumerate(self._sets)}
-        self._borders: dict[int, list[tuple[int, int, int]]] = {}
-        self._beyond: dict[tuple[int, int], int] = {}  # by join and source
-
-    def _connected_sets(self) -> list[int]:
-        """Connected sets of sources, small ones first; a few too many if there are too many."""
-        found = {1 << s for s in bits(self.all_sources)}
-        waiting = list(found)
-        while waiting and len(found) <= MOST_SETS:
-            mask = waiting.pop()
-            for ends in self._ends:
-                grown = mask | ends
-                if ends & mask and grown not in found:
-                    found.add(grown)
-                    waiting.append(grown)
-        return sorted(found, key=lambda mask: mask.bit_count())
-
-    def _split(self, mask: int) -> Iterator[tuple[int, int, int]]:
-        """Ways to cut a connected set at a join: (join, left part, right part)."""
-        inside = [(n, ends) for n, ends in enumerate(self._ends) if ends & ~mask == 0]
-        for number, _ in inside:
-            edge = self.tree.edges[number]
-            left = 1 << edge.left
-            while True:
-                grown = left
-                for other, ends in inside:
-                    if other != number and ends & grown:
-                        grown |= ends
-                if grown == left:
-                    break
-                left = grown
-            yield number, left, mask & ~left
+        self._trees: dict[bytes, Forms] = {}  # by where their sets are cut
 
     def border(self, mask: int) -> list[tuple[int, int, int]]:
         """Joins that lead out of `mask`: (join, source inside, source outside)."""
-        found = self._borders.get(mask)
-        if found is None:
-            found = self._borders[mask] = []
-            for edge in self.tree.edges:
-                left, right = mask >> edge.left & 1, mask >> edge.right & 1
-                if left and not right:
-                    found.append((edge.number, edge.left, edge.right))
-                elif right and not left:
-                    found.append((edge.number, edge.right, edge.left))
-        return found
+        return self._shape.border(mask)
 
     def beyond(self, form: Form) -> int:
         """The sources on the other side of the join where `form` is held."""
-        known = self._beyond.get((form.join, form.source))
-        if known is None:
-            known = self._beyond[form.join, form.source] = self._reached(
-                1 << self.tree.edges[form.join].other(form.source), form.join
-            )
-        return known
+        return self._shape.beyond(form.join, form.source)
 
-    def _reached(self, mask: int, without: int) -> int:
-        """All sources that are joined with those in `mask`, except by the join `without`."""
-        while True:
-            grown = mask
-            for number, ends in enumerate(self._ends):
-                if number != without and ends & grown:
-                    grown |= ends
-            if grown == mask:
-                return mask
-            mask = grown
-
-    # Tables for kernels
-
-    @cached_property
+    @property
     def tables(self) -> tuple[Sets, Steps]:
-        """The connected sets, and the joins that lead out of each."""
-        smaller, leaf, by = [], [], []
-        first, steps = [0], []
-        for mask in self._sets:
-            rest = (mask & ~(1 << source) for source in bits(mask))
-            inner = next((m for m in rest if m in self._numbers), 0)
-            smaller.append(self._numbers.get(inner, -1))
-            leaf.append((mask & ~inner).bit_length() - 1)
-            last = (n for n, e in enumerate(self._ends) if e & ~mask == 0 and e & ~inner)
-            by.append(next(last) if inner else -1)
-            steps += [
-                (join, inside, outside, self._numbers[mask | 1 << outside])
-                for join, inside, outside in self.border(mask)
-            ]
-            first.append(len(steps))
-        singles = [self._numbers[1 << source] for source in bits(self.all_sources)]
-        by_mask = sorted(range(len(self._sets)), key=self._sets.__getitem__)
-        ends = [end for edge in self.tree.edges for end in (edge.left, edge.right)]
-        join, inside, outside, to = map(_numbers, zip(*steps, strict=True))
-        return (
-            Sets(*map(_numbers, (self._sets, smaller, leaf, by, by_mask, singles))),
-            Steps(_numbers(first), join, inside, outside, to, _numbers(ends)),
-        )
-
-    @cached_property
-    def _cuts(self) -> tuple[Cuts, list[int]]:
-        """Ways to cut each set in two, and the join of each way."""
-        first, ways = [0], []
-        for mask in self._sets:
-            ways += [
-                (number, self._numbers[left], self._numbers[right])
-                for number, left, right in self._split(mask)
-            ]
-            first.append(len(ways))
-        joins, left, right = (list(column) for column in zip(*ways, strict=True))
-        return Cuts(_numbers(first), _numbers(left), _numbers(right)), joins
+        """The connected sets, and the joins that lead out of each, for kernels."""
+        return self._shape.tables
 
     def sizes(self, world: World) -> Floats:
         """The sizes of all connected sets, by number."""
@@ -210,9 +118,15 @@ class Planner:
         for forms in choices:
             listed += sorted(forms, key=lambda form: (form.mask.bit_count(), form))
             first.append(len(listed))
-        numbers = [self._numbers[form.mask] for form in listed]
+        sets = [self._numbers[form.mask] for form in listed]
         sources, joins = [form.source for form in listed], [form.join for form in listed]
-        return Held(*map(_numbers, (first, sources, joins, numbers)))
+        return Held(*map(numbers, (first, sources, joins, sets)))
+
+    def offers(self, forms: Sequence[Form]) -> Offers:
+        """`forms` as something that could be made."""
+        columns = [form.source for form in forms], [form.join for form in forms]
+        sets = [self._numbers[form.mask] for form in forms]
+        return Offers(*map(numbers, (*columns, sets, map(self.beyond, forms))))
 
     def number(self, mask: int) -> int:
         """The number of a connected set of sources."""
@@ -224,21 +138,38 @@ class Planner:
 
     def lightest_tree(self, weight: Floats) -> Forms:
         """The same; `weight` is by number of a set."""
-        cuts, joins = self._cuts
         cut = np.empty(weight.shape[0], dtype=np.int64)
-        cheapest_cuts(cuts, weight, cut)
-        forms = []
-        waiting = [len(self._sets) - 1]
-        while waiting:
-            chosen = int(cut[waiting.pop()])
-            edge = self.tree.edges[joins[chosen]]
-            for number in (int(cuts.left[chosen]), int(cuts.right[chosen])):
-                part = self._sets[number]
-                if part.bit_count() > 1:
-                    source = edge.left if part >> edge.left & 1 else edge.right
-                    forms.append(Form(source, edge.number, part))
-                    waiting.append(number)
-        return frozenset(forms)
+        lightest_trees(self._shape.cuts[0], weight, cut)
+        return self._tree_cut_at(cut)
+
+    def best_trees(self, ahead: Ahead, held: Forms) -> list[Forms]:
+        """For each stretch the tree with the least sum of future and building costs."""
+        n_sets = len(self._sets)
+        cut = np.empty(ahead.sizes.shape[0] - n_sets, dtype=np.int64)
+        best_trees(self._shape.cuts[0], ahead, numbers([self._numbers[f.mask] for f in held]), cut)
+        lines = (cut[at : at + n_sets] for at in range(0, cut.shape[0], n_sets))
+        return [self._tree_cut_at(line) for line in lines]
+
+    def _tree_cut_at(self, cut: Numbers) -> Forms:
+        """The forms of a tree whose sets are cut like this. The same few trees are best again and
+        again.
+        """
+        key = cut.tobytes()
+        known = self._trees.get(key)
+        if known is None:
+            cuts, joins = self._shape.cuts
+            forms = []
+            for chosen in cut[cut >= 0].tolist():
+                edge = self.tree.edges[joins[chosen]]
+                for number in (int(cuts.left[chosen]), int(cuts.right[chosen])):
+                    part = self._sets[number]
+                    if part.bit_count() > 1:
+                        source = edge.left if part >> edge.left & 1 else edge.right
+                        forms.append(Form(source, edge.number, part))
+            if len(self._trees) >= _MOST_TREES:
+                self._trees.clear()
+            known = self._trees[key] = frozenset(forms)
+        return known
 
     def sets(self) -> list[int]:
         """Sets that can be inner nodes: connected, more than one source, not all of them."""
@@ -258,10 +189,6 @@ class Planner:
             return
         for n in range(len(listed) + 1):
             yield from (frozenset(chosen) for chosen in combinations(listed, n))
-
-    def build_cost(self, form: Form, world: World) -> float:
-        """Tuples handled to make all tuples of `form` from rows, from the best source to begin with."""
-        return self.best_start(form.mask, world)[0]
 
     def best_start(self, mask: int, world: World) -> tuple[float, int]:
         """The least cost of joining the sources of `mask` one by one, and the source to begin with."""
@@ -328,15 +255,11 @@ class Routing:
             mask |= held or 1 << outside
 
 
-def _numbers(values: Iterable[int]) -> Numbers:
-    return np.fromiter(values, dtype=np.int64)
-
-
 def moments(
     rows: Sequence[float], to_come: Sequence[float], selectivity: Sequence[float], tree: JoinTree
 ) -> list[World]:
     """The world at a few moments of what is to come; their mean stands for all of it."""
     return [
         World([n + point * more for n, more in zip(rows, to_come, strict=True)], selectivity, tree)
-        for point in _POINTS
+        for point in MOMENTS
     ]

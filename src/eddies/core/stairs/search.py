@@ -43,7 +43,7 @@ class Search:
         self._stems = stems
         self._rng = np.random.default_rng(seed)
         self._drift = Drift()
-        self._next_stretch = SURVEY  # at which count of tuples handled to compare what steps found
+        self.next_glance = SURVEY  # at which count of tuples handled to compare what steps found
         self._calm = CALM  # of work before the next survey
         self._statistics: Statistics | None = None  # before STAIRs were made
 
@@ -54,9 +54,9 @@ class Search:
 
     def glances(self, n_handled: int, tables: Sequence[RouteTable]) -> bool:
         """Whether it was time to compare what steps found with what they found before."""
-        if n_handled < self._next_stretch:
+        if n_handled < self.next_glance:
             return False
-        self._next_stretch = int(STRETCH * n_handled) + SURVEY // 5
+        self.next_glance = int(STRETCH * n_handled) + SURVEY // 5
         self._drift.glance(route for table in tables for route in table.routes())
         return True
 

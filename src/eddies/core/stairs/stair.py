@@ -200,11 +200,12 @@ class Stair:
 
     def catch_up(self, scratch: Scratch) -> int:
         """Bring indexes up to date; returns the tuples entered."""
-        n_rows = 0
-        if self._view is not None:
-            n_before = self._view.n_rows
-            n_rows = self._view.catch_up(scratch)
-            self.n_inserted += self._view.n_rows - n_before
+        n_rows, view = 0, self._view
+        if view is not None:
+            if view.is_behind:
+                n_before = view.n_rows
+                n_rows = view.catch_up(scratch)
+                self.n_inserted += view.n_rows - n_before
             if self._expander is None:
                 return n_rows
         return n_rows + sum(pool.index.catch_up(scratch) for pool in self.pools.values())

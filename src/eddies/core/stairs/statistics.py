@@ -13,6 +13,7 @@ depends on when it arrives (section 5.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -46,9 +47,7 @@ class Statistics:
         self._stores = [stems[role.relation].store for role in graph.roles]
         self._sources = range(len(graph.roles))
         self._history = history
-        # Where samples are taken. Rows that match may lie at the same places of both sides of a join:
-        # if both samples came from the same places, it would seem that everything matches.
-        self._places = np.random.default_rng(seed).random((2, SAMPLED_ROWS))
+        self._places = _places(seed)
         self._sampled_at: dict[int, tuple[int, ...]] = {}
         self.selectivity = [0.0] * len(tree.edges)
         self.ended = [False] * len(graph.relations)
@@ -198,6 +197,16 @@ class Statistics:
             is_wanted = store.column(flag).words(rows) != 0
             is_asked = is_wanted if is_asked is None else is_asked & is_wanted
         return words, is_asked
+
+
+@lru_cache(maxsize=8)
+def _places(seed: int) -> npt.NDArray[np.float64]:
+    """Where samples are taken. Rows that match may lie at the same places of both sides of a join: if
+    both samples came from the same places, it would seem that everything matches.
+    """
+    places = np.random.default_rng(seed).random((2, SAMPLED_ROWS))
+    places.flags.writeable = False  # all eddies of a process have the same
+    return places
 
 
 def matches(words: npt.NDArray[np.uint64], held: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

@@ -44,6 +44,10 @@ _MOST_GROWTH = 4  # below that share a sample says too little to reserve more th
 _GUESSED = 1.03  # room for a guess of keys that is a little too low
 
 
+Entered = tuple[Words, npt.NDArray[np.bool_] | None]
+"""The words of some rows, and which of them are entered (None: all)."""
+
+
 class Rows(Protocol):
     """What an index is made over: numbered rows, of which more may come."""
 
@@ -127,7 +131,7 @@ class HashIndex:
         assert self._table.n_bytes, "an index that was released is not used again"
         self._make_chain_room(last)
         scratch.reserve(min(_INSERT_ROWS, last - first))
-        self._see_range(first, last)
+        seen = self._see_range(first, last)
         self._fit_range(last - first)
         is_sampled = first == 0 and last > _INSERT_ROWS
         stop = first
@@ -137,7 +141,7 @@ class HashIndex:
             if not isinstance(self._table, SlotTable):
                 self._make_table_room(self._table, start, stop, last)
             table = self._table
-            words, keep = self._entered_words(start, stop)
+            words, keep = self._entered_words(start, stop) if seen is None else seen
             rows = np.add(_COUNT[: stop - start], start, out=scratch.marked[: stop - start])
             if keep is not None:
                 words, rows = words[keep], rows[keep]
@@ -165,7 +169,7 @@ class HashIndex:
             words, keep = self._entered_words(start, min(start + _INSERT_ROWS, self.n_rows))
             yield words if keep is None else words[keep]
 
-    def _entered_words(self, start: int, stop: int) -> tuple[Words, npt.NDArray[np.bool_] | None]:
+    def _entered_words(self, start: int, stop: int) -> Entered:
         """The words of some rows, and which of them are entered (None: all)."""
         columns = [self._store.column(name) for name in self.columns]
         words, valid = key_words([(column, None) for column in columns], start, stop)
@@ -174,17 +178,22 @@ class HashIndex:
             valid = chosen if valid is None else chosen & (valid != 0)
         return words, None if valid is None else valid.astype(np.bool_)
 
-    def _see_range(self, first: int, last: int) -> None:
-        """Learn the range of the words of rows that come, as long as it may be of use."""
+    def _see_range(self, first: int, last: int) -> Entered | None:
+        """Learn the range of the words of rows that come, as long as it may be of use. If they are one
+        chunk, its words are returned: those of tuples are gathered through row ids, which costs as much
+        as to enter them.
+        """
         if self._range is not None and not self._range.may_be_narrow:
-            return
+            return None
         if not is_exact([self._store.column(name) for name in self.columns]):
-            return  # hashes lie anywhere
+            return None  # hashes lie anywhere
+        seen: Entered | None = None
         for start in range(first, last, _INSERT_ROWS):
-            words, keep = self._entered_words(start, min(start + _INSERT_ROWS, last))
+            seen = words, keep = self._entered_words(start, min(start + _INSERT_ROWS, last))
             part = range_of(words if keep is None else words[keep])
             if part is not None:
                 self._range = part | self._range
+        return seen if last - first <= _INSERT_ROWS else None
 
     def _fit_range(self, n_coming: int) -> None:
         """Let the table have a place for the words that come, or go over to one that has."""

@@ -191,10 +191,10 @@ class AutoMode(StateMode):
 
     def _n_handled(self) -> int:
         """Tuples that were routed so far."""
-        n_handled = 0
-        for table in self._tables:
-            n_handled += table.n_handled
-        return n_handled
+        tables = self._tables
+        if len(tables) == 1:
+            return tables[0].n_handled
+        return sum(table.n_handled for table in tables)
 
     def _is_worth_a_look(self) -> bool:
         """Whether a look is little beside the work done since the last, or that done again."""
@@ -236,7 +236,7 @@ class AutoMode(StateMode):
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
-        self._now.take_over()
+        self._now.begin()
         self._forget_routes()
 
     def _forget_routes(self) -> None:
@@ -250,8 +250,11 @@ class AutoMode(StateMode):
         return self._search.glances(self._n_handled(), self._tables)
 
     def _searches(self) -> bool:
-        """Whether parts of the data should be searched for."""
-        return self._glances() and self._search.is_due(self._n_handled())
+        """Whether parts of the data should be searched for. Asked after every batch."""
+        n_handled = self._n_handled()
+        if n_handled < self._search.next_glance:
+            return False
+        return self._glances() and self._search.is_due(n_handled)
 
     def _turn_to_parts(self) -> bool:
         """Search for parts, and give them orders of their own if that pays. Every row stored must have

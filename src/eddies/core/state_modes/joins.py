@@ -43,10 +43,11 @@ class JoinsMode(StateMode):
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self._ended = [False] * len(graph.relations)
-        self._has_ended = False  # whether any of them has
+        self._may_close = False  # whether something has ended that is not closed yet
         self._taken = [0] * len(graph.roles)  # by source: rows below have been given out as batches
         self._given_out = [0] * len(graph.roles)  # the same, before the last batch
         self._streams = [False] * len(graph.relations)  # whether rows come that are not stored
+        self._driven: tuple[int, list[int], tuple[int, ...]] | None = None
         self._budget_bytes: int | None = None
         self._plant(make_join_tree(graph))
 
@@ -85,6 +86,7 @@ class JoinsMode(StateMode):
     def skips_build(self, ended: Sequence[bool]) -> list[bool]:
         numbers = range(len(self._graph.relations))
         self._streams = [may_skip_build(self._graph, number, ended) for number in numbers]
+        self._may_close = True
         return self._streams
 
     def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
@@ -108,9 +110,13 @@ class JoinsMode(StateMode):
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         lengths = self._base.lengths()
         source_id = self._graph.relations[relation].roles[0]
-        limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+        driven = self._driven
+        if driven is None or driven[0] != source_id or driven[1] != lengths:
+            # Nothing is stored any more: what holds for this batch holds for all that follow.
+            limits = self._stamps.limits(self._graph, source_id, lengths, lengths)
+            driven = self._driven = source_id, lengths, limits
         self.statistics.note_streamed(source_id, block)
-        return self._base.batch(source_id, block, limits, -1)
+        return self._base.batch(source_id, block, driven[2], -1)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return legal_joins(self._graph, self.tree, signature)
@@ -139,11 +145,11 @@ class JoinsMode(StateMode):
         return World(rows, selectivity, self.tree).size(beyond) * selectivity[edge.number]
 
     def end(self, relation: int) -> None:
-        self._ended[relation] = self._has_ended = True
+        self._ended[relation] = self._may_close = True
         self.statistics.ended[relation] = True
 
     def at_safe_point(self) -> None:
-        if self._has_ended:
+        if self._may_close:
             self._close()
         if self._budget_bytes is not None:
             self._share_memory()
@@ -177,12 +183,15 @@ class JoinsMode(StateMode):
     def _close(self) -> None:
         """STAIRs that nobody will probe any more need not keep anything."""
         closed = self._closed
+        self._may_close = False
         for role in self._graph.roles:
             source = role.source_id
             if not self._ended[role.relation] or self._streams[role.relation]:
                 continue
             if self.stairs.history.routed[source] >= self._taken[source]:
                 closed |= 1 << source
+            else:
+                self._may_close = True  # when its last rows have been routed
         if closed == self._closed:
             return
         self._closed = closed

@@ -69,6 +69,7 @@ class StairsMode(JoinsMode):
         self._seen_when_idle = -1
         self._idle_since_ns = 0
         self._gain_wanted = _TREE_GAIN
+        self._is_cyclic = len(joined_pairs(graph)) >= len(graph.roles)  # so there are several trees
         self.n_looks = 0
         self.n_migrations = 0
         self.n_trees = 0
@@ -83,6 +84,7 @@ class StairsMode(JoinsMode):
         self._held: Forms = frozenset()
         self._migration: Migration | None = None
         self._routing: Routing | None = None
+        self._decided: tuple[Forms, Outlook] | None = None  # before this mode was in force
         self._given: dict[int, int] = {}  # joins offered, by signature's sources
         self._n_demoted = 0
         self.n_trees += 1
@@ -146,17 +148,15 @@ class StairsMode(JoinsMode):
     def at_safe_point(self) -> None:
         super().at_safe_point()
         self._forget_demoted()
+        is_early = self._routing is not None and self._n_seen() < self._next_look
+        if is_early and self._migration is None:
+            return  # as after most batches
         if self._is_over():
             self._migration = None  # whatever was not built yet, nobody will need it
         elif self._migration is not None:
             self._go_on_moving()
-        elif self._planner.is_able and self._is_time_to_look():
+        elif not is_early and self._planner.is_able and self._has_begun():
             self._look()
-
-    def _is_time_to_look(self) -> bool:
-        if self._routing is not None and self._n_seen() < self._next_look:
-            return False
-        return self._has_begun()
 
     def _is_over(self) -> bool:
         """Whether every row that is stored has been routed and no more will be."""
@@ -236,7 +236,7 @@ class StairsMode(JoinsMode):
         self._next_look = int(max(seen * self.migration_policy.growth, seen + n_rows)) + 1
 
     def would_pay(self) -> bool:
-        """Whether rows that are kept as SteMs so far should go on as STAIRs.
+        """Whether rows that are kept as SteMs so far should go on as STAIRs. If so, `begin` at once.
 
         For a mode that kept the same SteMs; all rows stored must have been routed.
         """
@@ -251,7 +251,18 @@ class StairsMode(JoinsMode):
         if not self._is_probed_by_any():
             self._wait()
             return False
-        return bool(self._decide(self._outlook()))
+        outlook = self._outlook()
+        wanted = self._decide(outlook)
+        self._decided = (wanted, outlook) if wanted else None
+        return bool(wanted)
+
+    def begin(self) -> None:
+        """Go on where SteMs have kept the rows, and hold what a look has just found worth while."""
+        self.take_over()
+        if self._decided is not None:
+            wanted, outlook = self._decided
+            self._decided = None
+            self._move_to(wanted, outlook, not self.migration_policy.on_demand)
 
     def take_over(self) -> None:
         """Go on where SteMs have kept the rows. All rows stored must have been routed."""
@@ -332,9 +343,9 @@ class StairsMode(JoinsMode):
         What closes a cycle is only checked on matches, so the joins of the tree should be those that
         match least. Each change must gain more than the last: trees that compete are left alone.
         """
-        pairs = joined_pairs(self._graph)
-        if len(pairs) <= len(self.tree.edges) or self._options.policy == "static":
+        if not self._is_cyclic or self._options.policy == "static":
             return None  # no other tree, or an order that names the joins of this one
+        pairs = joined_pairs(self._graph)
         rows = outlook.now.rows
         fan_out: dict[tuple[int, int], float] = {}
         for (left, right), keys in pairs.items():
