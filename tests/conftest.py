@@ -6,6 +6,7 @@ after another: they share its session. `tests.support.processes` says who runs w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark | N
     from tests.support.processes import OneSpark
 
     return OneSpark(config, log) if config.getoption("dist") == "load" else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests without Spark step back for those with it, which take longest."""
+    if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("spark") is None:
+        from tests.support.processes import step_back
+
+        step_back()
 
 
 @pytest.fixture(scope="session")

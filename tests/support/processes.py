@@ -2,15 +2,19 @@
 
 Tests with Spark share a session, so they are one piece of work. It comes first, for it takes longest
 and leaves processors idle: while a query is planned, a stream waits for its next epoch, or a killed
-executor is replaced, other processes run tests without Spark. Tests that start other kinds of Spark
+executor is replaced, other processes run tests without Spark, and they step back where there are too few
+processors for all. Tests that start other kinds of Spark
 need no session, and are a second piece. Every other test is a piece by itself.
 """
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["OneSpark", "piece_of"]
+__all__ = ["OneSpark", "piece_of", "step_back"]
 
 _SPARK = "tests/spark/"
 _OTHER_KINDS = "tests/spark/test_kinds_of_spark.py"
@@ -21,6 +25,12 @@ def piece_of(test: str) -> str:
     if test.startswith(_OTHER_KINDS):
         return _OTHER_KINDS
     return _SPARK if test.startswith(_SPARK) else test
+
+
+@cache
+def step_back() -> None:
+    """From now on, let other processes go first, by a factor of three."""
+    os.nice(5)
 
 
 class OneSpark(LoadScopeScheduling):

@@ -420,7 +420,7 @@ def test_dead_ends_are_removed_before_stairs_are_thought_of_for_the_last_relatio
     eddy = start(Options(state="auto"), data)
     mode = eddy.mode
     assert isinstance(mode, AutoMode)
-    monkeypatch.setattr(mode._stems_mode, "before_last", removed.append)
+    monkeypatch.setattr(mode._stems_mode, "before_last", lambda *told: removed.append(told))
     monkeypatch.setattr(mode._stems_mode, "may_multiply", lambda _: True)
     for name in "RS":
         feed(eddy, data, name)
@@ -428,7 +428,7 @@ def test_dead_ends_are_removed_before_stairs_are_thought_of_for_the_last_relatio
     monkeypatch.setattr(StairsMode, "would_pay", lambda _: pays)
     assert removed == [], "T has not begun"
     found = feed(eddy, data, "T")
-    assert removed == [2]
+    assert removed == [(2, data["T"].num_rows)]
     assert (mode.stairs is not None) == pays
     found.append(finished(eddy, "T"))
     alone = start(Options(state="stems"), data)
