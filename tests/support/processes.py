@@ -2,9 +2,9 @@
 
 Tests with Spark share a session, so they are one piece of work. It comes first, for it takes longest
 and leaves processors idle: while a query is planned, a stream waits for its next epoch, or a killed
-executor is replaced, other processes run tests without Spark, and they step back where there are too few
-processors for all. Tests that start other kinds of Spark
-need no session, and are a second piece. Every other test is a piece by itself.
+executor is replaced, other processes run tests without Spark. They step back where there are too few
+processors for all. Tests that start other kinds of Spark need no session, and are a second piece. Every
+other test is a piece by itself.
 """
 
 from __future__ import annotations
