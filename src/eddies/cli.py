@@ -165,6 +165,7 @@ def bench_core(json_path: Path | None, repeat: int, quick: bool, cases: tuple[st
 )
 @click.option("--repeat", default=3, show_default=True, help="Warm runs of each; medians count.")
 @click.option("--exchange", is_flag=True, help="Our inputs are DataFrames instead of paths.")
+@click.option("--cache", help="Our workers keep so many bytes of decoded columns, such as 1GB.")
 @click.option("--cold", is_flag=True, help="Instead: the first query of a new process.")
 @click.option("--huge", is_flag=True, help="Instead: time and memory of 10 M and 100 M rows.")
 @click.option(
@@ -179,6 +180,7 @@ def bench_spark(
     scale: float,
     repeat: int,
     exchange: bool,
+    cache: str | None,
     cold: bool,
     huge: bool,
     data_folder: Path | None,
@@ -205,6 +207,7 @@ def bench_spark(
                 scale=scale,
                 repeat=repeat,
                 exchange=exchange,
+                cache=cache,
                 data_folder=data_folder,
                 json_path=json_path,
             )

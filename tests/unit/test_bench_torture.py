@@ -148,16 +148,26 @@ def test_ranks_and_claims() -> None:
     second = Tried(shape, {"us": finished(2.0), "spark": finished(9.0), "polars": finished(1.0)})
     alone = Tried(shape, {"us": finished(5.0), "spark": Outcome("out of time")})
     lost = Tried(shape, {"us": Outcome("out of memory"), "polars": finished(1.0)})
-    assert [tried.rank for tried in (second, alone, lost)] == [2, 1, None]
+    assert [tried.rank() for tried in (second, alone, lost)] == [2, 1, None]
 
     claims = claims_of([second, alone, lost])
 
     assert [(claim.what, claim.held) for claim in claims] == [
-        ("shapes we finish", False),
+        ("shapes finished by us", False),
         ("us / best engine", True),
         ("us / best engine", True),
-        ("first or second, share", True),
+        ("us first or second, share", True),
     ]
+
+
+def test_we_are_no_rival_of_ourselves() -> None:
+    seconds = {"us": 8.0, "us_cached": 1.0, "polars": 2.0, "spark": 9.0}
+    tried = Tried(SHAPES["triangle"], {name: finished(s) for name, s in seconds.items()})
+    assert (tried.rank("us"), tried.rank("us_cached")) == (2, 1)
+    _, to_best, _ = claims_of([tried])
+    assert (to_best.what, to_best.measured, to_best.held) == ("us / best engine", 4.0, False)
+    _, to_best, _ = claims_of([tried], "us_cached")
+    assert (to_best.what, to_best.measured, to_best.held) == ("us, cached / best engine", 1.0, True)
 
 
 def test_answers_that_differ_are_named() -> None:

@@ -28,7 +28,7 @@ _STEMS: tuple[StemName, ...] = ("hash", "list", "grace", "hybrid", "sort")
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
-def parse_bytes(text: str | int) -> int:
+def parse_bytes(text: str | int, name: str = "memory") -> int:
     """Bytes from "512MB", "1.5 GB" or a plain number; units are powers of 1024.
 
     >>> parse_bytes("64KB")
@@ -36,18 +36,18 @@ def parse_bytes(text: str | int) -> int:
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise OptionError(
-            f"memory must be a size such as '512MB' or a number of bytes, not {text!r}"
+            f"{name} must be a size such as '512MB' or a number of bytes, not {text!r}"
         )
     if isinstance(text, int):
         n_bytes = text
     else:
         found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?I?B?)\s*", text.upper())
         if not found:
-            raise OptionError(f"memory {text!r} is not a size; write for example '512MB'")
+            raise OptionError(f"{name} {text!r} is not a size; write for example '512MB'")
         unit = found[2].replace("I", "")
         n_bytes = int(float(found[1]) * _UNITS[unit if unit in _UNITS else unit + "B"])
     if n_bytes <= 0:
-        raise OptionError(f"memory must be more than zero bytes, not {text!r}")
+        raise OptionError(f"{name} must be more than zero bytes, not {text!r}")
     return n_bytes
 
 
@@ -79,6 +79,8 @@ class Options:
                       complete, or that one, too, if it plays several roles. Until then, and under a
                       budget when rows are read back, one does everything. Not with state="joins".
     seed              of every random choice.
+    cache             bytes of decoded columns of Parquet files that every Python worker of Spark keeps
+                      for later queries on the same files, such as "1GB"; None: none.
     cells             how many eddies share one join on Spark; None: from the sizes of the inputs.
     trace_dir         folder in which every eddy on Spark leaves what it did; None: nowhere. All
                       executors and the driver must see it.
@@ -112,6 +114,7 @@ class Options:
     reoptimize_every: int | None = None
     threads: int = 1
     seed: int = 0
+    cache: str | int | None = None
     cells: int | None = None
     trace_dir: str | None = None
     checkpoint: str | None = None
@@ -153,6 +156,8 @@ class Options:
             raise OptionError(f"stem={self.stem!r} does not spill; leave memory out")
         if self.memory is not None:
             parse_bytes(self.memory)
+        if self.cache is not None:
+            parse_bytes(self.cache, "cache")
         self._check_windows()
         if not 0 < self.flush_size <= 1:
             raise OptionError(f"flush_size must be above 0 and at most 1, not {self.flush_size!r}")
@@ -182,3 +187,8 @@ class Options:
     def memory_bytes(self) -> int | None:
         """The budget in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """What a worker may keep of decoded columns, in bytes, or None."""
+        return None if self.cache is None else parse_bytes(self.cache, "cache")

@@ -24,6 +24,7 @@ from pyarrow import parquet
 from eddies.core.expr import Expr
 from eddies.core.functions.signature import Mask
 from eddies.core.partners import PartnerFilter
+from eddies.sources.decoded import ColumnKey, DecodedColumns
 from eddies.sources.delivered import convert, without_columns
 from eddies.sources.footers import footer_of
 from eddies.sources.opening import check_unchanged, reading
@@ -155,10 +156,11 @@ def ranges_of(
 
 class OpenFile:
     """A file that stays open from one row group to the next, as long as that is little memory. For one
-    thread; close it at the end.
+    thread; close it at the end. `decoded` has columns that need not be decoded, and keeps others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoded: DecodedColumns | None = None) -> None:
+        self.decoded = decoded
         self._mapped_bytes = 0
         self._file: tuple[Place, DataFile] | None = None
         self._dictionaries: list[str] = []
@@ -221,6 +223,7 @@ class _Reader:
         self._constants = constants
         self._keeps_dictionaries = keeps_dictionaries
         self._stored = file.names - constants.keys()
+        self._dictionaries: frozenset[str] = frozenset()  # columns that are read as such
 
     def batches(self, where: tuple[Expr, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows, at most `batch_rows` at once; a small row group in one piece."""
@@ -232,8 +235,11 @@ class _Reader:
             for start in range(0, n_rows, batch_rows):
                 yield self._delivered({}, min(batch_rows, n_rows - start), None)
             return
-        opened = self._file.reader(self._short_dictionaries(needed))
-        if (tested or self._partners is not None) and n_rows <= batch_rows:
+        dictionaries = self._short_dictionaries(needed)
+        opened = self._file.reader(dictionaries)
+        self._dictionaries = frozenset(dictionaries)
+        is_chosen_from = tested or self._partners is not None or self._file.decoded is not None
+        if is_chosen_from and n_rows <= batch_rows:
             yield from self._tested_first(opened, tested, needed, rows)
         else:
             yield from self._streamed(opened, needed, rows, batch_rows)
@@ -297,11 +303,16 @@ class _Reader:
 
     def _whole(self, opened: parquet.ParquetFile, names: list[str]) -> dict[str, pa.Array] | None:
         """Columns in one piece each; None if one has more text than an Arrow array can hold."""
-        if not names:
-            return {}
-        table = opened.read_row_group(self._split.row_group, names, use_threads=False)
-        arrays = {}
-        for name in names:
+        decoded = self._file.decoded
+        arrays: dict[str, pa.Array] = {}
+        if decoded is not None:
+            found = {name: decoded.find(self._key(name)) for name in names}
+            arrays = {name: array for name, array in found.items() if array is not None}
+        missing = [name for name in names if name not in arrays]
+        if not missing:
+            return arrays
+        table = opened.read_row_group(self._split.row_group, missing, use_threads=False)
+        for name in missing:
             column = table.column(name)
             if column.num_chunks > 1:
                 column = column.combine_chunks()
@@ -310,7 +321,14 @@ class _Reader:
                     return None
                 column = column.chunk(0)
             arrays[name] = column
+            if decoded is not None:
+                decoded.keep(self._key(name), column)
         return arrays
+
+    def _key(self, name: str) -> ColumnKey:
+        split = self._split
+        system = split.place.system.type_name
+        return ColumnKey(system, split.file, split.row_group, name, name in self._dictionaries)
 
     def _streamed(
         self, opened: parquet.ParquetFile, needed: list[str], rows: RowFilter, batch_rows: int

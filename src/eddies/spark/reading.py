@@ -26,6 +26,7 @@ from eddies.core.constants import with_constants
 from eddies.core.expr import Expr
 from eddies.core.partners import PartnerFilter
 from eddies.core.state.columns import column_of
+from eddies.sources.decoded import DecodedColumns
 from eddies.sources.pruning import Pruner
 from eddies.sources.row_groups import OpenFile, ParquetSplit
 from eddies.sources.source import Split
@@ -85,6 +86,7 @@ class Reading:
         even_empty: bool = False,
         bounds: tuple[Expr, ...] = (),
         partners: PartnerFilter | None = None,
+        decoded: DecodedColumns | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows for the cell at `coordinates`; along dimension 0 lies the row split. Batches of
         which nothing is left come only if `even_empty`.
@@ -92,14 +94,14 @@ class Reading:
         Rows with `heavy` keys stay in every cell of their dimension, except those of the last relation,
         which are dealt out (see `heavy_keys`). Splits that hold nothing within `bounds` may be left
         out, and rows without `partners`, but not where rows with heavy keys are counted: cells may have
-        different ones.
+        different ones. What the process has `decoded` already is not decoded again.
         """
         n_before = 0
         is_counted = is_last and bool(heavy)
         assert not (is_counted and (bounds or partners)), (
             "cells deal out alike what they read alike"
         )
-        with _Scan(self.columns, self.where, bounds, partners) as scan:
+        with _Scan(self.columns, self.where, bounds, partners, decoded) as scan:
             if self.ranged is not None:
                 arrivals = self._in_ranges(self.ranged, coordinates[self.ranged.dimension], scan)
             else:
@@ -233,11 +235,12 @@ class _Scan:
         where: tuple[Expr, ...],
         bounds: tuple[Expr, ...],
         partners: PartnerFilter | None,
+        decoded: DecodedColumns | None,
     ) -> None:
         self._columns, self._bounds = columns, bounds
         self._where = tuple(map(with_constants, where))
         self._partners = partners
-        self._file = OpenFile()
+        self._file = OpenFile(decoded)
         self._pruner: tuple[pa.Schema, Pruner] | None = None
 
     def __enter__(self) -> _Scan:

@@ -28,6 +28,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.options import Options
 from eddies.core.query import Query
+from eddies.sources.decoded import DecodedColumns, decoded_columns
 from eddies.spark.cell_access import CellAccess, cell_run
 from eddies.spark.cells import CellPlan
 from eddies.spark.exchange import Blobs, gathered, named, together
@@ -101,10 +102,13 @@ class EddyTask:
         eddy = Eddy(self.query, options, events=trace, expected_rows=self.expected_rows)
         try:
             heavy = self._heavy()
+            decoded = decoded_columns(options.cache_bytes)
             for name in self._in_turn(eddy):
                 if trace is not None:
                     trace.see(eddy)
-                deliver = fed.get(name) or partial(self._read, eddy, name, coordinates, heavy)
+                deliver = fed.get(name) or partial(
+                    self._read, eddy, name, coordinates, heavy, decoded
+                )
                 yield from self._take_in(eddy, name, deliver())
             while (rows := eddy.poll()) is not None:
                 yield rows
@@ -180,7 +184,12 @@ class EddyTask:
         return {d: keys for d, keys in heavy_keys(last).items() if d not in exchanged}
 
     def _read(
-        self, eddy: Eddy, name: str, coordinates: tuple[int, ...], heavy: Heavy
+        self,
+        eddy: Eddy,
+        name: str,
+        coordinates: tuple[int, ...],
+        heavy: Heavy,
+        decoded: DecodedColumns | None,
     ) -> Iterator[pa.RecordBatch]:
         """What the cell reads itself. An exchanged relation of which nothing came has no rows here."""
         if name in self.readings:
@@ -189,11 +198,18 @@ class EddyTask:
             uses_bounds = reading.uses_bounds and not (is_last and heavy)
             bounds = eddy.bounds(name) if uses_bounds and not eddy.is_hopeless else ()
             if not is_last:
-                yield from reading.batches(coordinates, heavy, bounds=bounds)
+                yield from reading.batches(coordinates, heavy, bounds=bounds, decoded=decoded)
                 return
             partners = eddy.partner_filter(name, self.expected_rows) if uses_bounds else None
             yield from _in_larger_batches(
-                reading.batches(coordinates, heavy, is_last=True, bounds=bounds, partners=partners)
+                reading.batches(
+                    coordinates,
+                    heavy,
+                    is_last=True,
+                    bounds=bounds,
+                    partners=partners,
+                    decoded=decoded,
+                )
             )
 
     def _take_in(

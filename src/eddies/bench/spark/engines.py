@@ -3,7 +3,8 @@
 Everybody gets the same text and files, and is timed from the text to the whole answer as an Arrow
 table in this process. What is known beforehand differs as it does in practice:
 
-* us: paths, nothing else (or, for the exchange path, DataFrames that Spark computes);
+* us: paths, nothing else (or, for the exchange path, DataFrames that Spark computes); with `cache`,
+  what earlier runs have decoded, which no other engine has;
 * Spark SQL: tables in its catalog over the same files, adaptive execution as it is by default;
 * Spark SQL with its cost-based optimizer: the same, and statistics of every column that any of the
   texts names, collected before anything is timed;
@@ -61,10 +62,13 @@ class OutOfTimeError(Exception):
 class Arena:
     """All engines, for any number of data sets. `close` ends what was started."""
 
-    def __init__(self, folder: Path, limit_s: float, *, exchange: bool = False) -> None:
+    def __init__(
+        self, folder: Path, limit_s: float, *, exchange: bool = False, cache: str | None = None
+    ) -> None:
         self._folder = folder
         self._limit_s = limit_s
         self._exchange = exchange
+        self._options = eddies.Options(cache=cache)
         self._duckdb: dict[str, duckdb.DuckDBPyConnection] = {}
         self._databases: set[str] = set()
 
@@ -126,7 +130,7 @@ class Arena:
     def _ask_us(self, tables: Mapping[str, object], text: str) -> pa.Table:
         with self._limited(self._spark):
             ask = cast("Callable[..., DataFrame]", eddies.sql)
-            return ask(text, tables, spark=self._spark).toArrow()
+            return ask(text, tables, spark=self._spark, options=self._options).toArrow()
 
     def _ask_spark(self, session: SparkSession, database: str, text: str) -> pa.Table:
         session.catalog.setCurrentDatabase(database)
@@ -176,10 +180,10 @@ class Arena:
 
 
 @contextmanager
-def arena(limit_s: float, *, exchange: bool = False) -> Iterator[Arena]:
+def arena(limit_s: float, *, exchange: bool = False, cache: str | None = None) -> Iterator[Arena]:
     """An `Arena` whose embedded Spark, if one was started, is stopped afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="eddies-bench-"))
-    made = Arena(folder, limit_s, exchange=exchange)
+    made = Arena(folder, limit_s, exchange=exchange, cache=cache)
     try:
         yield made
     finally:

@@ -19,7 +19,7 @@ from eddies.bench.answers import Row, difference, plain_rows
 from eddies.bench.claims import Claim, verdicts, wide_console
 from eddies.bench.storage import Files, default_data_folder
 from eddies.bench.torture.child import WARM_UP_SCALE
-from eddies.bench.torture.engines import ENGINES, open_engine
+from eddies.bench.torture.engines import ENGINES, OURS, open_engine
 from eddies.bench.torture.shapes import SHAPES, Shape
 from eddies.bench.torture.watchdog import Limits, Outcome, run_within
 from eddies.errors import OptionError
@@ -50,11 +50,15 @@ class Tried:
         }
         return dict(sorted(seconds.items(), key=lambda item: item[1]))
 
-    @property
-    def rank(self) -> int | None:
+    def beside(self, ours: str) -> dict[str, float]:
+        """`seconds_by_engine` of one of ours and of all rivals; we are no rival of ourselves."""
+        seconds = self.seconds_by_engine
+        return {name: s for name, s in seconds.items() if name == ours or name not in OURS}
+
+    def rank(self, ours: str = "us") -> int | None:
         """Our place, from 1; None if we did not finish."""
-        order = list(self.seconds_by_engine)
-        return order.index("us") + 1 if "us" in order else None
+        order = list(self.beside(ours))
+        return order.index(ours) + 1 if ours in order else None
 
     @property
     def differences(self) -> list[str]:
@@ -107,8 +111,9 @@ def main(
             report = {tried.shape.name: as_json(tried) for tried in done}
             json_path.write_text(json.dumps(report, indent=2) + "\n")
     console.print(_figures(done, chosen_engines))
-    if "us" in chosen_engines:
-        console.print(verdicts(claims_of(done), is_judged=scale >= FULL_SCALE))
+    for ours in OURS:
+        if ours in chosen_engines:
+            console.print(verdicts(claims_of(done, ours), is_judged=scale >= FULL_SCALE))
     wrong = [(tried.shape.name, text) for tried in done for text in tried.differences]
     for name, text in wrong:
         console.print(f"{name}: answers differ: {text}", style="bold red", markup=False)
@@ -117,19 +122,21 @@ def main(
     return 1 if wrong else 0
 
 
-def claims_of(done: Sequence[Tried]) -> list[Claim]:
+def claims_of(done: Sequence[Tried], ours: str = "us") -> list[Claim]:
     """We finish everything, never far from the best, and mostly among the best."""
-    finished = [tried for tried in done if tried.rank is not None]
-    claims = [Claim("all shapes", "shapes we finish", len(finished), len(done), at_least=True)]
+    name = OURS[ours]
+    finished = [tried for tried in done if tried.rank(ours) is not None]
+    what = f"shapes finished by {name}"
+    claims = [Claim("all shapes", what, len(finished), len(done), at_least=True)]
     for tried in finished:
-        seconds = tried.seconds_by_engine
-        ratio = seconds["us"] / next(iter(seconds.values()))
-        claims.append(Claim(tried.shape.name, "us / best engine", ratio, TO_BEST_AT_MOST))
-    n_good = sum(tried.rank is not None and tried.rank <= AMONG_BEST for tried in done)
+        seconds = tried.beside(ours)
+        ratio = seconds[ours] / next(iter(seconds.values()))
+        claims.append(Claim(tried.shape.name, f"{name} / best engine", ratio, TO_BEST_AT_MOST))
+    ranks = [tried.rank(ours) for tried in done]
+    n_good = sum(rank is not None and rank <= AMONG_BEST for rank in ranks)
     share = n_good / max(1, len(done))
-    claims.append(
-        Claim("all shapes", "first or second, share", share, AMONG_BEST_SHARE, at_least=True)
-    )
+    what = f"{name} first or second, share"
+    claims.append(Claim("all shapes", what, share, AMONG_BEST_SHARE, at_least=True))
     return claims
 
 
@@ -145,7 +152,7 @@ def as_json(tried: Tried) -> dict[str, object]:
         }
         for engine, outcome in tried.outcome_by_engine.items()
     }
-    return report | {"our_rank": tried.rank, "differences": tried.differences}
+    return report | {"our_rank": tried.rank(), "differences": tried.differences}
 
 
 def _chosen(what: str, names: Sequence[str], known: list[str]) -> list[str]:
@@ -211,15 +218,15 @@ def _figures(done: Sequence[Tried], engines: Sequence[str]) -> Table:
     table.add_column("our\nrank", justify="right")
     for tried in done:
         seconds = tried.seconds_by_engine
-        best_s = next(iter(seconds.values()), 0.0)
+        best_s = next(iter(tried.beside("us").values()), next(iter(seconds.values()), 0.0))
         cells = [
             f"{seconds[engine]:.2f} ({seconds[engine] / best_s:.1f})"
             if engine in seconds
             else tried.outcome_by_engine[engine].status
             for engine in engines
         ]
-        rank = "" if tried.rank is None else str(tried.rank)
-        table.add_row(tried.shape.name, *cells, rank)
+        rank = tried.rank()
+        table.add_row(tried.shape.name, *cells, "" if rank is None else str(rank))
     table.add_section()
     n_finished = [
         sum(tried.outcome_by_engine[engine].status == "finished" for tried in done)
