@@ -32,7 +32,7 @@ from eddies.core.kernels.intrinsics import (
     store64,
     zero_words16,
 )
-from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u8, u64
+from eddies.core.kernels.jit import brief, i32, i64, inlined, kernel, ro, rw, u8, u64
 
 __all__ = [
     "AHEAD",
@@ -45,6 +45,7 @@ __all__ = [
     "probe",
     "rehash",
     "rows_of",
+    "rows_of_brief",
     "skip_newer",
 ]
 
@@ -314,3 +315,6 @@ def rows_of(links: Rows, n: int) -> None:
     """Turn the first `n` links into row ids, in place."""
     for a in range(n):
         links[a] = abs(links[a]) - 1
+
+
+rows_of_brief = brief(rows_of)
