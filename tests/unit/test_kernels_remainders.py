@@ -9,11 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from eddies.core.kernels.jit import JIT_DISABLED
-from eddies.core.kernels.lines import AHEAD, enter_links
+from eddies.core.kernels.lines import AHEAD, enter_links, insert
 from eddies.core.kernels.remainders import (
     REMAINDERS,
     enter_numbers,
     entries_of,
+    insert_left,
     insert_remainders,
     probe_remainders,
     split_remainders,
@@ -183,3 +184,19 @@ def test_regular_keys_fill_lines_evenly(stride: int) -> None:
     table = Remainders(1024 if n > 1000 else 64, n)
     table.insert([i * stride % 2**38 for i in range(n)])
     assert len(table.rest.rows_by_word) <= 0.05 * n
+
+
+@pytest.mark.parametrize("n_left", [0, 1, 60])
+def test_what_is_left_over_is_entered_like_any_rows(n_left: int) -> None:
+    rng = random.Random(n_left)
+    words = np.array([rng.randrange(40, 80) for _ in range(200)], dtype=np.uint64)
+    rows = np.arange(100, 300, dtype=np.int32)
+    left = np.array(sorted(rng.sample(range(200), n_left)), dtype=np.uint32)
+    chosen = left.astype(np.int64)
+    homes = np.empty(n_left + AHEAD, dtype=np.uint32)
+    lines, chain = make_table(32), np.zeros(300, dtype=np.int32)
+    expected, expected_chain = make_table(32), np.zeros(300, dtype=np.int32)
+    n_chained = insert(words[chosen] - np.uint64(7), rows[chosen], expected, expected_chain, homes)
+    assert insert_left(words, rows, left, lines, np.uint64(7), chain) == n_chained
+    assert (lines == expected).all()
+    assert (chain == expected_chain).all()

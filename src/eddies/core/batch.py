@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddies.core.expr import Column
-from eddies.core.kernels.gather import gather
+from eddies.core.kernels.gather import copy_brief, copy_rows, gather, gather_brief
+from eddies.core.kernels.jit import BRIEF_ROWS
 from eddies.core.state.rows import Block, RowStore
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class RoutedBatch:
     def joined(self, route: Route, target: int, positions: Ids, rows: Ids) -> RoutedBatch:
         """The rows at `positions`, each with row `rows[i]` of source `target`. Copies both vectors."""
         ids = self._picked(positions)
-        ids[target] = rows.copy()
+        ids[target] = _copied(rows)
         return RoutedBatch(route, self.origin, ids, positions.shape[0])
 
     def kept(self, route: Route, keep: npt.NDArray[np.bool_] | None) -> RoutedBatch:
@@ -113,14 +114,21 @@ class RoutedBatch:
 
     def _picked(self, positions: Ids) -> list[Ids | None]:
         picked: list[Ids | None] = list(self.ids)
+        pick = gather_brief if positions.shape[0] <= BRIEF_ROWS else gather
         for source_id, ids in enumerate(self.ids):
             if ids is not None:
                 taken = np.empty(positions.shape[0], dtype=np.int32)
-                gather(ids, positions, taken)
+                pick(ids, positions, taken)
                 picked[source_id] = taken
         if picked[self.origin.driver] is None:
-            picked[self.origin.driver] = positions.copy()
+            picked[self.origin.driver] = _copied(positions)
         return picked
+
+
+def _copied(rows: Ids) -> Ids:
+    copy = np.empty(rows.shape[0], dtype=np.int32)
+    (copy_brief if rows.shape[0] <= BRIEF_ROWS else copy_rows)(rows, copy)
+    return copy
 
 
 class Unbuilt(NamedTuple):

@@ -9,9 +9,18 @@ import numpy.typing as npt
 from numba import types
 
 from eddies.core.kernels.intrinsics import load8, load64, prefetch, store64
-from eddies.core.kernels.jit import i32, i64, kernel, ro, rw, u8, u64
+from eddies.core.kernels.jit import brief, i32, i64, kernel, ro, rw, u8, u64
 
-__all__ = ["compact", "copy_bytes", "gather", "gather_pairs", "offsets_of"]
+__all__ = [
+    "compact",
+    "copy_bytes",
+    "copy_brief",
+    "copy_rows",
+    "gather",
+    "gather_brief",
+    "gather_pairs",
+    "offsets_of",
+]
 
 _AHEAD = 32
 
@@ -29,6 +38,19 @@ def gather(values: npt.NDArray[Any], ids: Rows, out: npt.NDArray[Any]) -> None:
     """`out[i] = values[ids[i]]`; widths of 1, 2, 4 and 8 bytes."""
     for i in range(ids.shape[0]):
         out[i] = values[ids[i]]
+
+
+gather_brief = brief(gather)
+
+
+@kernel(types.void(ro(i32), rw(i32)))
+def copy_rows(rows: Rows, out: Rows) -> None:
+    """`out = rows`."""
+    for i in range(rows.shape[0]):
+        out[i] = rows[i]
+
+
+copy_brief = brief(copy_rows)
 
 
 @kernel(types.void(ro(u64), ro(i32), rw(u64)))

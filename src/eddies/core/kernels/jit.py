@@ -18,14 +18,17 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numba
 from numba import types
 
 __all__ = [
+    "BRIEF_ROWS",
     "JIT_DISABLED",
     "boolean",
+    "brief",
     "f64",
     "i32",
     "i64",
@@ -41,6 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # kernels have many shapes; numba ch
 
 _config: Any = numba.config  # its settings are made at import and have no types
 JIT_DISABLED: bool = bool(_config.DISABLE_JIT)
+BRIEF_ROWS = 4096  # a kernel that passes once over so many is through in a few microseconds
 
 boolean, u8, i32, i64, u64, f64 = (
     types.boolean,
@@ -87,6 +91,26 @@ def kernel(*signatures: Any) -> Callable[[F], F]:  # numba's signature types are
         list(signatures), nogil=True, cache=True, boundscheck=False, error_model="numpy"
     )
     return cast(Callable[[F], F], compile_with)
+
+
+def brief(compiled: F) -> F:
+    """The same kernel for few rows (`BRIEF_ROWS`), which keeps Python's lock.
+
+    To let the lock go invites whoever waits for it. It takes tens of microseconds to wake, and then
+    the kernel, which took two, must wait in turn.
+    """
+    if JIT_DISABLED:
+        return compiled
+    dispatcher: Any = compiled
+    function = dispatcher.py_func
+    name = f"{function.__name__}_brief"  # numba's cache goes by names
+    twin = FunctionType(function.__code__, function.__globals__, name)
+    twin.__qualname__ = name
+    twin.__module__ = function.__module__
+    compile_with: Any = numba.njit(
+        list(dispatcher.nopython_signatures), cache=True, boundscheck=False, error_model="numpy"
+    )
+    return cast(F, compile_with(twin))
 
 
 def inlined(function: F) -> F:

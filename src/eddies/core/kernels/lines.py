@@ -29,9 +29,10 @@ from eddies.core.kernels.intrinsics import (
     count_trailing_zeros,
     equal_words8,
     prefetch,
+    store64,
     zero_words16,
 )
-from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u8, u64
+from eddies.core.kernels.jit import brief, i32, i64, inlined, kernel, ro, rw, u8, u64
 
 __all__ = [
     "AHEAD",
@@ -44,6 +45,7 @@ __all__ = [
     "probe",
     "rehash",
     "rows_of",
+    "rows_of_brief",
     "skip_newer",
 ]
 
@@ -58,6 +60,7 @@ _NO_ENTRY = np.uint64(32)  # sixth "entry" = the overflow flag, read where no wo
 
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int32]
+Halves = npt.NDArray[np.uint32]
 
 
 @inlined
@@ -77,6 +80,34 @@ def home_shift(n_lines: int) -> np.uint64:
     return np.uint64(64) - count_trailing_zeros(np.uint64(n_lines))
 
 
+@inlined
+def enter_row(
+    word: np.uint64, row: np.int32, line: np.uint64, halves: Halves, base: int, chain: Rows
+) -> int:
+    """Enter `row` under `word`, whose home is `line`; 1 if it met an equal word, else 0.
+
+    `halves` is the table as 32-bit words and `base` its address: to ask for either here, for every row,
+    would take five times as long as to enter it.
+    """
+    last_line = np.uint64(halves.shape[0] // 16 - 1)
+    while True:
+        address = base + np.int64(line) * 64
+        empty = (zero_words16(address) >> _FIRST_ROW) & _ENTRY_MASK
+        equal = equal_words8(address, word) & _ENTRY_MASK & ~empty
+        if equal != np.uint64(0):
+            slot = line * np.uint64(16) + _FIRST_ROW + count_trailing_zeros(equal)
+            chain[row] = np.int32(halves[slot])
+            halves[slot] = np.uint32(-row - 1)
+            return 1
+        if empty != np.uint64(0):
+            entry = count_trailing_zeros(empty)
+            store64(address + np.int64(entry) * 8, word)
+            halves[line * np.uint64(16) + _FIRST_ROW + entry] = np.uint32(row + 1)
+            return 0
+        halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
+        line = (line + np.uint64(1)) & last_line
+
+
 @kernel(types.int64(ro(u64), ro(i32), rw(u64), rw(i32), rw(types.uint32)))
 def insert(
     words: Words, rows: Rows, table: Words, chain: Rows, homes: npt.NDArray[np.uint32]
@@ -89,7 +120,6 @@ def insert(
     n = words.shape[0]
     n_lines = table.shape[0] // WORDS_PER_LINE
     shift = home_shift(n_lines)
-    last_line = np.uint64(n_lines - 1)
     base = table.ctypes.data
     halves = table.view(np.uint32)
     for j in range(n):
@@ -101,26 +131,7 @@ def insert(
     n_duplicates = 0
     for j in range(n):
         prefetch(base + np.int64(homes[j + AHEAD]) * 64)
-        line = np.uint64(homes[j])
-        word = words[j]
-        row = rows[j]
-        while True:
-            address = base + np.int64(line) * 64
-            empty = (zero_words16(address) >> _FIRST_ROW) & _ENTRY_MASK
-            equal = equal_words8(address, word) & _ENTRY_MASK & ~empty
-            if equal != np.uint64(0):
-                slot = line * np.uint64(16) + _FIRST_ROW + count_trailing_zeros(equal)
-                chain[row] = np.int32(halves[slot])
-                halves[slot] = np.uint32(-row - 1)
-                n_duplicates += 1
-                break
-            if empty != np.uint64(0):
-                entry = count_trailing_zeros(empty)
-                table[line * np.uint64(WORDS_PER_LINE) + entry] = word
-                halves[line * np.uint64(16) + _FIRST_ROW + entry] = np.uint32(row + 1)
-                break
-            halves[line * np.uint64(16) + _FLAG] = np.uint32(1)
-            line = (line + np.uint64(1)) & last_line
+        n_duplicates += enter_row(words[j], rows[j], np.uint64(homes[j]), halves, base, chain)
     return n_duplicates
 
 
@@ -184,11 +195,11 @@ def links_of(table: Words, words: Words, links: Rows) -> int:
 
 
 @inlined
-def link_from(word: np.uint64, table: Words, line: np.uint64) -> np.int32:
-    """The link of `word`, looked for from `line` on as far as lines overflow; 0 if it is not there."""
-    last_line = np.uint64(table.shape[0] // WORDS_PER_LINE - 1)
-    base = table.ctypes.data
-    halves = table.view(np.uint32)
+def link_from(word: np.uint64, line: np.uint64, halves: Halves, base: int) -> np.int32:
+    """The link of `word`, looked for from `line` on as far as lines overflow; 0 if it is not there.
+    `halves` and `base` as for `enter_row`.
+    """
+    last_line = np.uint64(halves.shape[0] // 16 - 1)
     while True:
         equal = equal_words8(base + np.int64(line) * 64, word) & _ENTRY_MASK
         entry = count_trailing_zeros(equal | _NO_ENTRY)
@@ -246,7 +257,7 @@ def probe(
     for a in range(n_leftovers):
         j = leftovers[a]
         line = (np.uint64(homes[j]) + np.uint64(1)) & last_line
-        link = link_from(words[j], table, line)
+        link = link_from(words[j], line, halves, base)
         positions[found] = j
         links[found] = link
         found += link != 0
@@ -304,3 +315,6 @@ def rows_of(links: Rows, n: int) -> None:
     """Turn the first `n` links into row ids, in place."""
     for a in range(n):
         links[a] = abs(links[a]) - 1
+
+
+rows_of_brief = brief(rows_of)

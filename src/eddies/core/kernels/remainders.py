@@ -34,12 +34,20 @@ from eddies.core.kernels.intrinsics import (
     zero_halves8,
 )
 from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u8, u64
-from eddies.core.kernels.lines import AHEAD, WORDS_PER_LINE, hash_word, home_shift, link_from
+from eddies.core.kernels.lines import (
+    AHEAD,
+    WORDS_PER_LINE,
+    enter_row,
+    hash_word,
+    home_shift,
+    link_from,
+)
 
 __all__ = [
     "REMAINDERS",
     "enter_numbers",
     "entries_of",
+    "insert_left",
     "insert_remainders",
     "probe_remainders",
     "split_remainders",
@@ -157,6 +165,28 @@ def insert_remainders(
     return n_duplicates, n_left
 
 
+@kernel(types.int64(ro(u64), ro(i32), ro(types.uint32), rw(u64), u64, rw(i32)))
+def insert_left(
+    words: Words, rows: Rows, left: Halves, rest: Words, base: np.uint64, chain: Rows
+) -> int:
+    """Enter the rows at the positions `left` into lines of words, under their numbers in the domain
+    that begins at `base`; returns how many met an equal one. There must be room (see `lines.insert`).
+    """
+    shift = home_shift(rest.shape[0] // WORDS_PER_LINE)
+    halves = rest.view(np.uint32)
+    address = rest.ctypes.data
+    n_left = left.shape[0]
+    n_duplicates = 0
+    for a in range(n_left):
+        ahead = hash_word(words[left[min(a + AHEAD, n_left - 1)]] - base) >> shift
+        prefetch(address + np.int64(ahead) * 64)
+        position = np.int64(left[a])
+        number = words[position] - base
+        home = hash_word(number) >> shift
+        n_duplicates += enter_row(number, rows[position], home, halves, address, chain)
+    return n_duplicates
+
+
 @kernel(i64(ro(u64), ro(types.uint32), ro(u64), ro(u64), rw(types.uint32), rw(i32), rw(i32)))
 def probe_remainders(
     words: Words,
@@ -195,10 +225,12 @@ def probe_remainders(
         n_left += (not hit) & (value != 0)
     if n_left and rest.shape[0]:
         shift = home_shift(rest.shape[0] // WORDS_PER_LINE)
+        halves = rest.view(np.uint32)
+        address = rest.ctypes.data
         for a in range(n_left):
             position = np.int64(homes[a])
             number = words[position] - spread[0]
-            link = link_from(number, rest, hash_word(number) >> shift)
+            link = link_from(number, hash_word(number) >> shift, halves, address)
             positions[found] = position
             links[found] = link
             found += link != 0

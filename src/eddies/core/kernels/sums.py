@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from eddies.core.kernels.jit import boolean, i64, kernel, ro, rw
+from eddies.core.kernels.jit import boolean, brief, i64, kernel, ro, rw
 
-__all__ = ["add_rows", "sum_parts"]
+__all__ = ["add_rows", "add_rows_brief", "sum_parts", "sum_parts_brief"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -27,6 +27,9 @@ def sum_parts(values: Integers) -> tuple[int, int]:
     return int(high), int(low)
 
 
+sum_parts_brief = brief(sum_parts)
+
+
 @kernel(boolean(rw(i64), ro(i64)))
 def add_rows(totals: Integers, values: Integers) -> bool:
     """Add `values` to `totals`, row by row; False if some total is beyond its type, and then wrong."""
@@ -37,3 +40,6 @@ def add_rows(totals: Integers, values: Integers) -> bool:
         overflows |= (total ^ totals[i]) & (total ^ values[i])
         totals[i] = total
     return bool(overflows >= 0)
+
+
+add_rows_brief = brief(add_rows)

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.expr import Call, Column, Expr
-from eddies.core.kernels.sums import add_rows
+from eddies.core.kernels.jit import BRIEF_ROWS
+from eddies.core.kernels.sums import add_rows, add_rows_brief
 from eddies.core.state.columns import FixedColumn
 
 __all__ = ["IntegerChain"]
@@ -50,6 +51,7 @@ class IntegerChain:
     def values(self, batch: RoutedBatch) -> npt.NDArray[np.int64] | None:
         """The sum for each row of `batch`; None if it has to be computed in another way."""
         totals: npt.NDArray[np.int64] | None = None
+        add = add_rows_brief if batch.n_rows <= BRIEF_ROWS else add_rows
         for column in self._columns:
             values = _integers(batch, column)
             if values is None:
@@ -59,7 +61,7 @@ class IntegerChain:
             else:
                 if not totals.flags.owndata:
                     totals = totals.copy()
-                if not add_rows(totals, values):
+                if not add(totals, values):
                     return None
         return totals
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddies.core.kernels.sums import sum_parts
+from eddies.core.kernels.jit import BRIEF_ROWS
+from eddies.core.kernels.sums import sum_parts, sum_parts_brief
 from eddies.core.query import Aggregate
 
 __all__ = ["LOW_BITS", "Totals"]
@@ -64,7 +65,7 @@ class Totals:
                 self._add_sum(i, argument)
 
     def _add_sum(self, i: int, values: Integers) -> None:
-        high, low = sum_parts(values)
+        high, low = (sum_parts_brief if values.shape[0] <= BRIEF_ROWS else sum_parts)(values)
         self._sums[i] += (high << LOW_BITS) + low
 
     def columns(self) -> dict[str, pa.Array]:

@@ -25,7 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddies.core.kernels.gather import copy_bytes, gather, gather_pairs, offsets_of
+from eddies.core.kernels.gather import (
+    copy_bytes,
+    gather,
+    gather_brief,
+    gather_pairs,
+    offsets_of,
+)
+from eddies.core.kernels.jit import BRIEF_ROWS
 from eddies.core.kernels.words import mix_words, text_words
 from eddies.core.state.vector import Values, Vector
 from eddies.errors import EvaluationError
@@ -102,8 +109,9 @@ class Column(KeyColumn, Protocol):
 
 
 def _gathered(values: Values, ids: Ids) -> Values:
-    out = np.empty(ids.shape[0], dtype=values.dtype)
-    gather(values, ids, out)
+    n = ids.shape[0]
+    out = np.empty(n, dtype=values.dtype)
+    (gather_brief if n <= BRIEF_ROWS else gather)(values, ids, out)
     return out
 
 

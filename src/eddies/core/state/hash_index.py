@@ -23,7 +23,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from eddies.core.kernels.lines import expand, rows_of, skip_newer
+from eddies.core.kernels.jit import BRIEF_ROWS
+from eddies.core.kernels.lines import expand, rows_of, rows_of_brief, skip_newer
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, KeyColumn, Words
 from eddies.core.state.heavy_keys import SAMPLED_ROWS, HeavyKeys, find_heavy_keys
@@ -366,5 +367,5 @@ class HashIndex:
             positions[: found - already_out] = positions[already_out:found].copy()
             links[: found - already_out] = links[already_out:found].copy()
             found -= already_out
-        rows_of(links, found)
+        (rows_of_brief if found <= BRIEF_ROWS else rows_of)(links, found)
         return found, pending

@@ -18,6 +18,7 @@ from eddies.core.kernels.remainders import (
     REMAINDERS,
     enter_numbers,
     entries_of,
+    insert_left,
     insert_remainders,
     probe_remainders,
     split_remainders,
@@ -31,7 +32,8 @@ from eddies.core.state.slot_table import Range
 __all__ = ["FEWEST_KEYS", "RemainderTable", "domain_of"]
 
 FEWEST_KEYS = 60_000  # a table of fewer words is in the second cache however it is made
-_MOST_PER_LINE = 4.5  # keys; 3 % of them are then left over, and a tenth of the lines have a flag
+_MOST_PER_LINE = 4.5  # keys; a tenth of the lines then have a flag...
+_LEFT_OVER = 0.03  # ...and so many of the keys are left over
 _REMAINDER_BITS = 32
 _WORD_BITS = 64
 _NOTHING: Words = np.empty(0, dtype=np.uint64)
@@ -96,9 +98,9 @@ class RemainderTable:
             words, rows, self._halves, self._spread, chain, scratch.homes
         )
         if n_left:
-            left = scratch.homes[:n_left].astype(np.int32)
-            rest = self._rest_with_room(n_left)
-            n_old = rest.insert(words[left] - self._spread[0], rows[left], chain, scratch)
+            rest = self._rest_with_room(n_left).words
+            left = scratch.homes[:n_left]
+            n_old = insert_left(words, rows, left, rest, self._spread[0], chain)
             self.n_left += n_left - n_old
             n_duplicates += n_old
         return n_duplicates
@@ -174,7 +176,8 @@ class RemainderTable:
 
     def _rest_with_room(self, n_more: int) -> LineTable:
         if self._rest is None:
-            self._rest = LineTable()
+            # For all that are likely to come: to double it again and again would cost more.
+            self._rest = LineTable(lines_for(int(_LEFT_OVER * _MOST_PER_LINE * self.n_lines)))
         needed = lines_for(self.n_left + n_more, self._rest.n_lines)
         if needed > self._rest.n_lines:
             self._rest.grow(needed)
