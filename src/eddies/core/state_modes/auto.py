@@ -141,6 +141,13 @@ class AutoMode(StateMode):
         """Whether parts of the data have orders of their own."""
         return isinstance(self._now, RegionalMode)
 
+    @property
+    def is_still(self) -> bool:  # type: ignore[override]  # as long as it is no time for a glance
+        if self._now is not self._stems_mode:
+            return False
+        n_handled = self._n_handled()
+        return n_handled < self._next_glance and n_handled < self._search.next_glance
+
     def check(self, n_threads: int) -> None:
         self._stems_mode.check(n_threads)
 
@@ -191,10 +198,10 @@ class AutoMode(StateMode):
 
     def _n_handled(self) -> int:
         """Tuples that were routed so far."""
-        tables = self._tables
-        if len(tables) == 1:
-            return tables[0].n_handled
-        return sum(table.n_handled for table in tables)
+        n_handled = 0
+        for table in self._tables:
+            n_handled += table.n_handled
+        return n_handled
 
     def _is_worth_a_look(self) -> bool:
         """Whether a look is little beside the work done since the last, or that done again."""
