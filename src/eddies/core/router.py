@@ -189,7 +189,6 @@ class Router:
             way, is_told = self._forced
             self._forced = (None, True)
         now, scratch = self._now, self.scratch
-        n_handled = ns_working = 0
         while batch is not None:
             route = batch.route
             n_rows = batch.n_rows
@@ -231,8 +230,8 @@ class Router:
             way.n_in += n_rows
             way.n_out += n_out
             way.ns += elapsed
-            n_handled += n_rows + n_out
-            ns_working += elapsed
+            self.table.n_handled += n_rows + n_out
+            self.ns_working += elapsed
             if self._events is not None:
                 self._emit(way, n_rows, n_out, elapsed)
             if n_out > n_rows:
@@ -240,8 +239,6 @@ class Router:
             if more is not None:
                 self.paused.append(self._rest(more, way, is_told))
             way, is_told, now = None, True, self._now
-        self.table.n_handled += n_handled
-        self.ns_working += ns_working
         return True
 
     def _decided(self, batch: RoutedBatch, route: Route) -> RoutedBatch | None:

@@ -123,8 +123,8 @@ class RoutingPolicy(Protocol):
     def observe(
         self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
     ) -> None:
-        """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`: in `n_runs`
-        together, if runs are summed up. No rows in: the rest of a run that did not return all at once.
+        """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`: in so many
+        runs together, if they are summed up. No rows in: the rest of a run that was paused.
         """
         ...
 
