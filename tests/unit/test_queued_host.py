@@ -31,6 +31,7 @@ class Watching:
     every_batch = True
     diverts = False
     is_surprised = False
+    news_ns = None
 
     def __init__(self) -> None:
         self.forks: list[Fork] = []
@@ -40,7 +41,9 @@ class Watching:
         self.forks.append(fork)
         return Decision(0)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         self.observed.append((n_in, n_out, elapsed_ns))
 
     def reoptimize(self) -> None:

@@ -26,6 +26,7 @@ class Scripted:
     """Says what it is told to say, in turn, and remembers everything."""
 
     is_surprised = False
+    news_ns = None
     diverts = False
 
     def __init__(
@@ -42,7 +43,9 @@ class Scripted:
         self.asked.append(fork)
         return self.decisions[(len(self.asked) - 1) % len(self.decisions)]
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         self.told.append((fork.signature.sources, choice, n_in, n_out))
 
     def reoptimize(self) -> bool:

@@ -22,6 +22,7 @@ class Recorder:
     every_batch = False
     diverts = True
     is_surprised = False
+    news_ns = None
 
     def __init__(self) -> None:
         self.forks: list[Fork] = []
@@ -33,7 +34,9 @@ class Recorder:
         self.forks.append(fork)
         return until_reoptimized(1)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         self.n_at_once += 1
         self.most_at_once = max(self.most_at_once, self.n_at_once)
         self.forks.append(fork)

@@ -44,11 +44,12 @@ class Move:
 
     def after(self, signature: Signature) -> Signature:
         """The signature of what comes back."""
+        sources, done, _ = signature
         if self.optional >= 0:
-            return Signature(signature.sources, signature.done | 1 << self.optional)
+            return Signature(sources, done | 1 << self.optional)
         if self.target < 0:
             return signature  # nowhere: rows that may not go on are let go
-        return Signature(signature.sources | 1 << self.target, signature.done)
+        return Signature(sources | 1 << self.target, done)
 
 
 def is_result(graph: Graph, signature: Signature) -> bool:

@@ -152,7 +152,7 @@ class Eddy:
         self._routers = [self._make_router(p) for p in self._make_policies(policy)]
         self._crew = Crew(self._routers, self._waiting, self.output, self._budget)
         self._is_prepared = False  # whether state knows that only the last relation is to come
-        self._is_waiting_for_asked = bool(self.graph.asked)
+        self._is_waiting_for_asked = self._is_held = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
         self._is_finished = False
         self._error: BaseException | None = None
@@ -195,7 +195,9 @@ class Eddy:
         The batch's buffers are kept, not copied: whoever made it must not write into them again.
         A batch that cannot be taken in fails the whole eddy: see `poll`.
         """
-        relation = self._open(source)
+        relation = self._relation_ids.get(source, -1)
+        if relation < 0 or self._error is not None or self._ended[relation]:
+            relation = self._open(source)  # which raises
         if n_dropped:
             self._n_arrived[relation] += n_dropped
             self.stems[relation].store.skip(n_dropped)
@@ -240,6 +242,7 @@ class Eddy:
             self._is_waiting_for_asked = any(
                 self.graph.is_asked(n) and not self._ended[n] for n in numbers
             )
+            self._is_held = self._is_waiting_for_asked
         self._skips_build = self.mode.skips_build(self._ended)
         self.mode.end(relation)
         if self._events is not None:
@@ -312,7 +315,9 @@ class Eddy:
         try:
             for start in range(0, batch.num_rows, self._piece_rows):
                 piece = batch.slice(start, self._piece_rows)
-                block = self._admit(relation, piece, stored=True)
+                block = self._entries[relation].admit(piece)
+                if self._events is not None:
+                    self._emit_built(relation, piece, block, stored=True)
                 if block.n_rows:
                     for _ in self.mode.take_in(relation, block):
                         pass
@@ -422,15 +427,15 @@ class Eddy:
             raise self._error
         try:
             output = self.output
-            ready = output.ready
-            while not ready:
+            while not output.ready:
                 if self._go_on():
                     continue
-                if not self._is_finished and all(self._ended) and not self.mode.n_pending:
+                if all(self._ended) and not self._is_finished and not self.mode.n_pending:
                     self._finish()
                     continue
                 output.flush()
-                break
+                if not output.ready:
+                    return None
             rows = output.pop()
             if self._is_crewed:
                 self._crew.results_were_read()
@@ -538,22 +543,24 @@ class Eddy:
         if self._skips_build[relation] and not self.options.partial:
             self._waiting.append(Unbuilt(relation, piece))
             return
-        block = self._admit(relation, piece, stored=True)
-        if block.n_rows == 0:
-            return
-        self._waiting.extend(self.mode.take_in(relation, block))
-        if self._is_limited:
-            self._budget.check()
-        if self.mode.needs_safe_point:
-            self._reach_safe_point()
-
-    def _admit(self, relation: int, piece: pa.RecordBatch, *, stored: bool) -> Block:
         block = self._entries[relation].admit(piece)
         if self._events is not None:
-            name = self.graph.relations[relation].name
-            now = self._clock.now_ns()
-            self._events.emit(Built(now, name, piece.num_rows, block.n_rows, stored))
-        return block
+            self._emit_built(relation, piece, block, stored=True)
+        if block.n_rows == 0:
+            return
+        mode = self.mode
+        self._waiting.extend(mode.take_in(relation, block))
+        if self._is_limited:
+            self._budget.check()
+        if mode.needs_safe_point:
+            self._reach_safe_point()
+
+    def _emit_built(
+        self, relation: int, piece: pa.RecordBatch, block: Block, *, stored: bool
+    ) -> None:
+        assert self._events is not None
+        name, now = self.graph.relations[relation].name, self._clock.now_ns()
+        self._events.emit(Built(now, name, piece.num_rows, block.n_rows, stored))
 
     # On
 
@@ -576,20 +583,20 @@ class Eddy:
         return not self._waiting or isinstance(self._waiting[0], Unbuilt)
 
     def _go_on(self) -> bool:
-        """Work until results are ready; False when there is no more work."""
-        if self._is_finished:
-            return False  # state is released: nothing may be rearranged any more
-        if self._is_waiting_for_asked:
-            return False  # nothing may be routed before all rows of such a source are there
+        """Work until results are ready; False when there is no more work, or it is held: nothing may be
+        routed before all rows of a source that is asked are there, or after the end.
+        """
+        if self._is_held:
+            return False
         if self._is_crewed and self._crew.is_at_work:
             self._crew.go_on()
             return True
         router, ready, waiting, mode = self._routers[0], self.output.ready, self._waiting, self.mode
-        limited = self._is_limited
-        inserts = limited and mode.stores_on_the_way
+        limited, paused = self._is_limited, router.paused
         while True:
-            while router.step():
-                if inserts:
+            while paused:
+                router.step()
+                if limited and mode.stores_on_the_way:
                     self._budget.check()
                 if ready:
                     return True
@@ -606,18 +613,26 @@ class Eddy:
                 if resumed is None:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
-                continue
-            first = waiting[0]
-            if isinstance(first, Unbuilt):  # then all that is stored has been routed
-                if not is_still:
-                    mode.at_rest()
-                if not self._is_prepared:
-                    self._is_prepared = True
-                    mode.before_last(first.relation, self._n_to_come(first.relation))
-            if self._is_crewed and self._stores_no_more():
-                self._crew.spread(self._start)
+            else:
+                if isinstance(waiting[0], Unbuilt):  # then all that is stored has been routed
+                    if not is_still:
+                        mode.at_rest()
+                    if not self._is_prepared:
+                        self._prepare_last(waiting[0].relation)
+                if self._is_crewed and self._stores_no_more():
+                    self._crew.spread(self._start)
+                    return True
+                self._start(router, waiting.popleft())
+            router.step()
+            if limited and mode.stores_on_the_way:
+                self._budget.check()
+            if ready:
                 return True
-            self._start(router, waiting.popleft())
+
+    def _prepare_last(self, relation: int) -> None:
+        """Only rows of this relation are to come."""
+        self._is_prepared = True
+        self.mode.before_last(relation, self._n_to_come(relation))
 
     def _n_to_come(self, relation: int) -> int:
         """Rows of the last relation: those that wait, or what the host said if that is more."""
@@ -633,14 +648,16 @@ class Eddy:
 
     def _start(self, router: Router, waiting: RoutedBatch | Unbuilt) -> None:
         batch: RoutedBatch | None
-        if isinstance(waiting, Unbuilt):
+        if isinstance(waiting, RoutedBatch):
+            batch = waiting
+        else:
             relation, piece = waiting
-            block = self._admit(relation, piece, stored=False)
+            block = self._entries[relation].admit(piece)
+            if self._events is not None:
+                self._emit_built(relation, piece, block, stored=False)
             batch = self.mode.drive(relation, block) if block.n_rows else None
             if batch is None:
                 return
-        else:
-            batch = waiting
         batch.route = router.table.entry(batch.origin.driver)
         router.start(batch)
 
@@ -654,7 +671,7 @@ class Eddy:
         )
         self.output.finish()
         self._crew.stop()
-        self._is_finished = True
+        self._is_finished = self._is_held = True
         self._release()
         if self._events is not None:
             self._events.emit(Finished(self._clock.now_ns(), self.output.n_rows))

@@ -61,6 +61,10 @@ class EarlierOnly:
     def limits(
         self, graph: Graph, driver: int, lengths_before: Sequence[int], lengths_after: Sequence[int]
     ) -> tuple[int, ...]:
+        if len(graph.roles) == len(
+            lengths_before
+        ):  # no self-join: only the driver's store has grown
+            return tuple(lengths_before)
         return tuple(
             lengths_after[role.relation]
             if role.source_id > driver

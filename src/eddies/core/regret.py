@@ -134,9 +134,9 @@ class RegretRouter(Router):
             return chosen
         choice = -1
         if signature == chosen and n_rows:
-            if route.epoch != self._epoch or self.policy.every_batch:
+            if route.n_left <= 0 or self.policy.every_batch:
                 self._decide(route, n_rows)
-            choice = route.choice
+            choice = route.way.number
             costs.chosen_cost += n_rows
             chosen = route.fork.leads_to[choice]
         for way, after in zip(route.ways, route.fork.leads_to, strict=True):

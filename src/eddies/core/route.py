@@ -19,19 +19,27 @@ from eddies.core.policies.base import Fork
 if TYPE_CHECKING:
     from eddies.core.module import Step
 
-__all__ = ["Expander", "Route", "RouteTable", "Way"]
+__all__ = ["UNTIL_REOPTIMIZED", "Expander", "Route", "RouteTable", "Way"]
+
+UNTIL_REOPTIMIZED = 2**62  # rows: more than will ever come
 
 Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
 """Works out the legal steps of a new route; `None` and no steps for a result."""
 
 
 class Way:
-    """One legal step of a route, candidate `number` of its fork, and what went there."""
+    """One legal step of a route, candidate `number` of its fork, and what went there.
+
+    `before` are the counters (runs, rows in, rows out, time) before the first run that the policy has
+    not been told of; None if it knows all.
+    """
 
     __slots__ = (
+        "before",
         "fork",
         "has_heavy_keys",
         "is_probe",
+        "is_watched",
         "n_in",
         "n_out",
         "n_runs",
@@ -47,21 +55,22 @@ class Way:
         self.is_probe = fork.candidates[number].kind == "probe"
         self.n_in = self.n_out = self.n_runs = self.ns = 0
         self.has_heavy_keys = False  # once they were met, they are looked for (`diversion`)
+        self.is_watched = False  # whether a run returned so many rows that they may be
+        self.before: tuple[int, int, int, int] | None = None
 
 
 class Route:
     """One signature: the legal ways on, and the decision in force."""
 
-    __slots__ = ("choice", "epoch", "fork", "is_expanded", "n_left", "signature", "ways")
+    __slots__ = ("fork", "is_expanded", "n_left", "signature", "way", "ways")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.is_expanded = False
         self.fork: Fork | None = None
         self.ways: list[Way] = []
-        self.choice = 0
-        self.n_left = 0  # rows the decision in force is still good for
-        self.epoch = -1  # period in which it was made
+        self.way: Way  # the one decided on, once there was a decision...
+        self.n_left = 0  # ...for so many more rows
 
 
 class RouteTable:
@@ -95,6 +104,8 @@ class RouteTable:
         if fork is not None:
             route.fork = fork
             route.ways = [Way(fork, number, step) for number, step in enumerate(steps)]
+            if len(steps) == 1:  # nobody is asked
+                route.way, route.n_left = route.ways[0], UNTIL_REOPTIMIZED
         route.is_expanded = True
 
     def forget(self) -> None:

@@ -17,13 +17,12 @@ from eddies.core.clock import Clock
 from eddies.core.diversion import Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
-from eddies.core.policies.base import RoutingPolicy
-from eddies.core.route import Route, RouteTable, Way
+from eddies.core.policies.base import NEWS_ROWS, RoutingPolicy
+from eddies.core.route import UNTIL_REOPTIMIZED, Route, RouteTable, Way
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["WORTH_A_BATCH", "Router"]
 
-_UNTIL_REOPTIMIZED = 2**62
 WORTH_A_BATCH = 16_384  # rows: smaller pieces are not made
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
 _TIMED_BY_WORK = 4096  # rows of a probe that is timed by the processor: to ask costs a microsecond
@@ -34,7 +33,8 @@ _SURPRISED = 4  # the same when the policy was surprised; doubles with each surp
 class Router:
     """Routes one base batch at a time to completion.
 
-    Legal order of calls: `start` when idle, then `step` until it returns False.
+    Legal order of calls: `start` when idle, then `step` until it returns False, or until nothing is
+    `paused`.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Router:
         self.table = table
         self.policy = policy
         self.scratch = Scratch(batch_rows)
-        self._clock = clock
         self._now = clock.now_ns
         self._worked = clock.worked_ns
         self._collect = collect
@@ -58,9 +57,19 @@ class Router:
         self._reoptimize_every = reoptimize_every
         self._batch_rows = batch_rows
         self._current: RoutedBatch | None = None
-        self._stack: list[Iterator[RoutedBatch]] = []
-        self._epoch = 0
-        self._n_since_reoptimized = 0
+        self.paused: list[Iterator[RoutedBatch]] = []  # steps that have more to give
+        self._routes: set[Route] = set()  # decided since the last re-optimization
+        self._forced: tuple[Way | None, bool] = (
+            None,
+            True,
+        )  # see `_apart`: where the next part goes
+        self._observe = policy.observe if policy.news_ns is None else None  # each run at once
+        self._news: list[Way] = []  # where runs went that the policy does not know of
+        self._told_at_rows = 0  # so many driver rows: when the policy is told, at the latest...
+        self._told_at_ns = 0  # ...or so much work
+        self._n_told = self._ns_told = 0  # rows, and work, of which it knows
+        if reoptimize_every is not None:
+            self._told_at_rows, self._told_at_ns = reoptimize_every, UNTIL_REOPTIMIZED
         self._worked_before_ns = 0  # work and decisions up to the last re-optimization
         self._decided_before_ns = 0
         self._patience = _SURPRISED
@@ -75,35 +84,57 @@ class Router:
     @property
     def n_in_flight(self) -> int:
         """Batches and paused steps not finished yet."""
-        return len(self._stack) + (self._current is not None)
+        return len(self.paused) + (self._current is not None)
 
     def rows_within(self, ns: int) -> int:
         """Driver rows that are likely to be finished within `ns`; at least what is worth a batch."""
         if not self.n_driver_rows or not self.ns_working:
-            return _UNTIL_REOPTIMIZED
+            return UNTIL_REOPTIMIZED
         return max(WORTH_A_BATCH, ns * self.n_driver_rows // self.ns_working)
 
     def start(self, batch: RoutedBatch) -> None:
         """Take up a base batch. Called at a safe point only."""
-        is_idle = self._current is None and not self._stack
+        is_idle = self._current is None and not self.paused
         assert is_idle, "safe points: a base batch may start only when none is in flight"
-        n_rows = batch.n_rows
-        every = self._reoptimize_every
-        if self._is_calm() if every is None else self._n_since_reoptimized >= every:
-            self._reoptimize()
-        self._n_since_reoptimized += n_rows
-        self.n_driver_rows += n_rows
+        n_driver_rows = self.n_driver_rows
+        if n_driver_rows >= self._told_at_rows or self.ns_working >= self._told_at_ns:
+            self._use_safe_point()
+        self.n_driver_rows = n_driver_rows + batch.n_rows
         self._current = batch
 
     def drop(self) -> None:
         """Forget what is in flight: nobody wants the rest."""
         self._current = None
-        self._stack.clear()
+        self.paused.clear()
 
     def release(self) -> None:
         """Give memory back; nothing is routed any more."""
         self.scratch.release()
         self.table.close()
+
+    def _use_safe_point(self) -> None:
+        """Tell the policy what it does not know, and let it decide anew if it is time."""
+        every = self._reoptimize_every
+        if every is None:
+            self._tell()
+            self._told_at_rows = self.n_driver_rows + NEWS_ROWS
+            self._told_at_ns = self.ns_working + (self.policy.news_ns or 0)
+            if self._is_calm():
+                self._worked_before_ns, self._decided_before_ns = self.ns_working, self.ns_deciding
+                self._reoptimize()
+            return
+        self._told_at_rows = self.n_driver_rows + every
+        if self._observe is None:
+            if not self._has_news():
+                return
+            self._tell()
+        self._reoptimize()
+
+    def _has_news(self) -> bool:
+        """Whether the policy should be told of what was done since it was last told."""
+        if self.n_driver_rows - self._n_told >= NEWS_ROWS:
+            return True
+        return self.ns_working - self._ns_told >= (self.policy.news_ns or 0)
 
     def _is_calm(self) -> bool:
         """Whether so much was done since the last decisions that new ones cost little beside it."""
@@ -119,75 +150,144 @@ class Router:
 
     def _reoptimize(self) -> None:
         started = self._now()
-        self._worked_before_ns, self._decided_before_ns = self.ns_working, self.ns_deciding
         if not self.policy.reoptimize():
-            self._epoch += 1
-        self._n_since_reoptimized = 0
+            for route in self._routes:
+                route.n_left = 0
+            self._routes.clear()
         elapsed = self._now() - started
         self.ns_deciding += elapsed
         if self._events is not None:
             self._events.emit(Reoptimized(started, self.n_driver_rows, elapsed))
 
+    def _tell(self) -> None:
+        """Tell the policy of all runs that it has not been told of."""
+        if not self._news:
+            return
+        started = self._now()
+        policy = self.policy
+        for way in self._news:
+            assert way.before is not None
+            n_runs, n_in, n_out, ns = way.before
+            way.before = None
+            n_in, n_out = way.n_in - n_in, way.n_out - n_out
+            policy.observe(way.fork, way.number, n_in, n_out, way.ns - ns, way.n_runs - n_runs)
+        self._news.clear()
+        self._n_told, self._ns_told = self.n_driver_rows, self.ns_working
+        self.ns_deciding += self._now() - started
+
     def step(self) -> bool:
         """Take one batch as far as it goes: it becomes a result, or nothing is left of it. False when
         nothing is in flight any more.
         """
-        batch = self._current
+        batch, self._current = self._current, None
+        way: Way | None = None
+        is_told = True
         if batch is None:
-            if not self._stack:
-                return False
             batch = self._next_paused()
             if batch is None:
                 return False
-        self._current = None
-        policy = self.policy
+            way, is_told = self._forced
+            self._forced = (None, True)
+        now, scratch = self._now, self.scratch
         while batch is not None:
             route = batch.route
-            ways = route.ways
-            if not ways:
-                if not route.is_expanded:
-                    self.table.expand(route)
-                    continue
-                self._collect(batch)
-                break
-            if batch.n_rows > self._batch_rows:
-                batch = self._first_of(batch, self._batch_rows)
-            if len(ways) == 1:
-                batch = self._run(batch, route, ways[0])
-                continue
             n_rows = batch.n_rows
-            if route.epoch != self._epoch or n_rows > route.n_left or policy.every_batch:
-                self._decide(route, n_rows)
-                if n_rows > route.n_left:
-                    n_rows = route.n_left
-                    batch = self._first_of(batch, n_rows)
-            route.n_left -= n_rows
-            way = ways[route.choice]
-            if policy.diverts and (
-                way.has_heavy_keys or way.n_out > self._diversion.fan_out * way.n_in
-            ):
-                self._stack.append(self._apart(batch, route, way.number))
-                break
-            batch = self._run(batch, route, way)
+            if way is None:
+                n_left = route.n_left - n_rows
+                if n_left < 0 or n_rows > self._batch_rows:
+                    batch = self._decided(batch, route)
+                    if batch is None:
+                        break
+                    n_rows = batch.n_rows
+                else:
+                    route.n_left = n_left
+                way = route.way
+                if way.is_watched and self.policy.diverts and self._may_divert(route, way):
+                    self.paused.append(self._apart(batch, route, way.number))
+                    break
+            step = way.step
+            # Whoever takes the processor away in a long probe must not make it look dear.
+            if n_rows >= _TIMED_BY_WORK and way.is_probe:
+                now = self._worked
+            try:
+                started = now()
+                n_indexed = step.prepare(scratch)
+                if n_indexed:
+                    began, started = started, now()
+                    self._note_indexed(step, n_indexed, started - began)
+                batch, more = step.run(batch, scratch)
+                elapsed = now() - started
+            except Exception as error:
+                error.add_note(f"while {n_rows} rows went to module {step.name}")
+                raise
+            n_out = 0 if batch is None else batch.n_rows
+            observe = self._observe
+            if observe is not None and is_told:
+                observe(way.fork, way.number, n_rows, n_out, elapsed)
+            elif way.before is None or not is_told:
+                self._note(way, 1, n_rows, n_out, elapsed, is_told)
+            way.n_runs += 1
+            way.n_in += n_rows
+            way.n_out += n_out
+            way.ns += elapsed
+            self.table.n_handled += n_rows + n_out
+            self.ns_working += elapsed
+            if self._events is not None:
+                self._emit(way, n_rows, n_out, elapsed)
+            if n_out > n_rows:
+                self._look_at_growth(route, way, n_rows, n_out)
+            if more is not None:
+                self.paused.append(self._rest(more, way, is_told))
+            way, is_told, now = None, True, self._now
         return True
+
+    def _decided(self, batch: RoutedBatch, route: Route) -> RoutedBatch | None:
+        """Decide where a batch goes, and maybe others on its route; the part of it that the decision is
+        good for. None if it is a result.
+        """
+        if not route.ways:
+            if not route.is_expanded:
+                self.table.expand(route)
+            if not route.ways:
+                self._collect(batch)
+                return None
+        if batch.n_rows > self._batch_rows:
+            batch = self._first_of(batch, self._batch_rows)
+        n_rows = batch.n_rows
+        if n_rows > route.n_left:
+            self._decide(route, n_rows)
+            if n_rows > route.n_left:
+                n_rows = route.n_left
+                batch = self._first_of(batch, n_rows)
+            if self.policy.every_batch:
+                route.n_left = n_rows
+        route.n_left -= n_rows
+        return batch
 
     def _next_paused(self) -> RoutedBatch | None:
         """The next batch of the latest step that has more to give."""
-        stack = self._stack
-        while stack:
-            top = len(stack) - 1
-            batch = next(stack[top], None)  # which may put more on the stack
+        paused = self.paused
+        while paused:
+            top = len(paused) - 1
+            batch = next(paused[top], None)  # which may put more on the stack
             if batch is not None:
                 return batch
-            del stack[top]
+            del paused[top]
         return None
 
+    def _may_divert(self, route: Route, way: Way) -> bool:
+        """Whether it is worth a look at whether some rows are better off on another way."""
+        if len(route.ways) == 1:
+            return False
+        return way.has_heavy_keys or way.n_out > self._diversion.fan_out * way.n_in
+
     def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
-        """What comes of a batch some of whose rows may be better off elsewhere."""
+        """The parts of a batch some of whose rows may be better off elsewhere. The policy does not hear
+        of those that go there.
+        """
         for number, part in self._diversion.apart(batch, route, choice, self._prepare):
-            out = self._run(part, route, route.ways[number], number == choice)
-            if out is not None:
-                yield out
+            self._forced = (route.ways[number], number == choice)
+            yield part
 
     def _first_of(self, batch: RoutedBatch, n_rows: int) -> RoutedBatch:
         """The first `n_rows` rows; the others wait on the stack.
@@ -196,7 +296,7 @@ class Router:
         along a route: memory stays bounded by depth times piece.
         """
         first, rest = batch.split(n_rows)
-        self._stack.append(iter((rest,)))
+        self.paused.append(iter((rest,)))
         return first
 
     def prepare_in_turn(self, number: int, n_threads: int) -> None:
@@ -218,55 +318,37 @@ class Router:
     def _decide(self, route: Route, n_rows: int) -> None:
         """Decide about a batch of `n_rows` rows, and maybe others."""
         assert route.fork is not None
+        self._tell()
         started = self._now()
         decision = self.policy.choose(route.fork)
-        route.choice = decision.choice
-        route.n_left = _UNTIL_REOPTIMIZED if decision.n_rows is None else max(1, decision.n_rows)
-        route.epoch = self._epoch
+        way = route.way = route.ways[decision.choice]
+        n_left = decision.n_rows
+        route.n_left = UNTIL_REOPTIMIZED if n_left is None else max(1, n_left)
+        self._routes.add(route)
         self.n_decisions += 1
         self.ns_deciding += self._now() - started
         if route.n_left < n_rows and decision.n_found:
-            step = route.ways[decision.choice].step
-            self._prepare(step)
-            n_sure = int(decision.n_found / max(1.0, step.most_matches))
+            self._prepare(way.step)
+            n_sure = int(decision.n_found / max(1.0, way.step.most_matches))
             route.n_left = max(route.n_left, min(n_rows, n_sure))
 
-    def _run(
-        self, batch: RoutedBatch, route: Route, way: Way, is_told: bool = True
-    ) -> RoutedBatch | None:
-        """Run a step. Unless `is_told`, the policy does not hear of it."""
-        step = way.step
-        n_in = batch.n_rows
-        scratch = self.scratch
-        # Whoever takes the processor away in a long probe must not make it look dear.
-        now = self._worked if n_in >= _TIMED_BY_WORK and way.is_probe else self._now
-        try:
-            started = now()
-            n_indexed = step.prepare(scratch)
-            if n_indexed:
-                began, started = started, now()
-                self._note_indexed(step, n_indexed, started - began)
-            out, more = step.run(batch, scratch)
-            elapsed = now() - started
-        except Exception as error:
-            error.add_note(f"while {n_in} rows went to module {step.name}")
-            raise
-        n_out = 0 if out is None else out.n_rows
-        way.n_runs += 1
-        way.n_in += n_in
-        way.n_out += n_out
-        way.ns += elapsed
-        self.table.n_handled += n_in + n_out
-        self.ns_working += elapsed
+    def _note(
+        self, way: Way, n_runs: int, n_in: int, n_out: int, elapsed: int, is_told: bool
+    ) -> None:
+        """What is counted next is the first of what the policy will be told, or not for it at all."""
         if is_told:
-            self.policy.observe(way.fork, way.number, n_in, n_out, elapsed)
-        if self._events is not None:
-            self._emit(way, n_in, n_out, elapsed)
-        if n_out > _EXPLODES * n_in and route.n_left < _UNTIL_REOPTIMIZED // 2:
+            way.before = (way.n_runs, way.n_in, way.n_out, way.ns)
+            self._news.append(way)
+        elif way.before is not None:
+            runs, rows_in, rows_out, ns = way.before
+            way.before = (runs + n_runs, rows_in + n_in, rows_out + n_out, ns + elapsed)
+
+    def _look_at_growth(self, route: Route, way: Way, n_in: int, n_out: int) -> None:
+        """More rows came back than went there."""
+        if n_out > self._diversion.fan_out * n_in:
+            way.is_watched = True
+        if n_out > _EXPLODES * n_in and route.n_left < UNTIL_REOPTIMIZED // 2:
             route.n_left = 0
-        if more is not None:
-            self._stack.append(self._paused(more, way, is_told))
-        return out
 
     def _prepare(self, step: Step) -> None:
         """Bring the state behind a step up to date."""
@@ -282,21 +364,22 @@ class Router:
         if self._events is not None:
             self._events.emit(Indexed(self._now() - elapsed, step.name, n_indexed, elapsed))
 
-    def _paused(
-        self, more: Iterator[RoutedBatch], way: Way, is_told: bool
-    ) -> Iterator[RoutedBatch]:
+    def _rest(self, more: Iterator[RoutedBatch], way: Way, is_told: bool) -> Iterator[RoutedBatch]:
         """The rest of a step that did not return everything at once."""
         while True:
             started = self._now()
             batch = next(more, None)
             elapsed = self._now() - started
             n_out = 0 if batch is None else batch.n_rows
+            if self._observe is not None and is_told:
+                self._observe(way.fork, way.number, 0, n_out, elapsed)
+            elif way.before is None or not is_told:
+                self._note(way, 0, 0, n_out, elapsed, is_told)
             way.n_out += n_out
             way.ns += elapsed
             self.table.n_handled += n_out
             self.ns_working += elapsed
-            if is_told:
-                self.policy.observe(way.fork, way.number, 0, n_out, elapsed)
+            way.is_watched = True
             if self._events is not None:
                 self._emit(way, 0, n_out, elapsed)
             if batch is None:

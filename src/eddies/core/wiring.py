@@ -32,17 +32,16 @@ class Wiring:
 
     def expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
         """The legal steps of a route: constraints decide which, this only makes them."""
-        signature = route.signature
+        signature, mode = route.signature, self._mode
         if is_result(self._graph, signature):
             return None, []
-        moves = self._mode.moves(signature)
         steps: list[Step] = []
-        candidates = []
-        for move in moves:
-            step, candidate = self._mode.step(move, signature, table)
+        candidates, leads_to = [], []
+        for move in mode.moves(signature):
+            step, candidate = mode.step(move, signature, table)
             steps.append(step)
             candidates.append(candidate)
-        leads_to = tuple(move.after(signature) for move in moves)
-        fork = Fork(table.n_forks, signature, tuple(candidates), leads_to)
+            leads_to.append(move.after(signature))
+        fork = Fork(table.n_forks, signature, tuple(candidates), tuple(leads_to))
         table.n_forks += 1
         return fork, steps

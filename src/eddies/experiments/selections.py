@@ -215,6 +215,7 @@ class _Misrouting:
     every_batch = True
     diverts = False
     is_surprised = False
+    news_ns = None
 
     def __init__(self, right: int, rate: float) -> None:
         self._right = right
@@ -228,7 +229,9 @@ class _Misrouting:
             self._due -= 1
         return Decision(1 - self._right if wrong else self._right)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Nothing is learned."""
 
     def reoptimize(self) -> None:

@@ -22,6 +22,8 @@ Owed = tuple[float, float]  # rows that will come, nanoseconds that it will take
 class InformedPolicy:
     """`inner`, told what is owed. `owed(source)` gives what was added since it was last asked."""
 
+    news_ns = None
+
     def __init__(self, inner: RoutingPolicy, owed: Callable[[int], Owed]) -> None:
         self._inner = inner
         self._owed = owed
@@ -36,14 +38,16 @@ class InformedPolicy:
         """As the policy itself."""
         return self._inner.choose(fork)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """With what is still to come."""
         candidate = fork.candidates[choice]
         if candidate.kind == "probe" and candidate.module >= 0:
             more_rows, more_ns = self._owed(candidate.module)
             n_out += round(more_rows)
             elapsed_ns += round(more_ns)
-        self._inner.observe(fork, choice, n_in, n_out, elapsed_ns)
+        self._inner.observe(fork, choice, n_in, n_out, elapsed_ns, n_runs)
 
     def reoptimize(self) -> None:
         """As the policy itself."""

@@ -35,13 +35,15 @@ class Ask(Probe):
         plan = wanted_of(graph, number)
         super().__init__(graph, stem, plan.target, signature, to)
         self.name = graph.optionals[number].name
-        self._parts = key_parts_of(plan)
-        self._filters = list(plan.filters)
-        self._bands = []
         self._plan = plan
         self._is_empty: bool | None = None  # of a source that is complete; None: nobody has looked
         self._has_null = False
         self._hit: npt.NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+
+    def _wire(self) -> None:
+        self._parts = key_parts_of(self._plan)
+        self._filters = list(self._plan.filters)
+        self._bands = []
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         hit = self._hit = np.zeros(batch.n_rows, dtype=np.bool_)

@@ -37,11 +37,14 @@ class Pad(Probe):
         plan = wanted_of(graph, number)
         super().__init__(graph, stem, plan.target, signature, to)
         self.name = graph.optionals[number].name
-        self._parts = key_parts_of(plan)
-        self._filters = list(plan.filters)
-        self._bands = []
+        self._plan = plan
         # By identity of a batch whose matches are under way: which of its rows have one.
         self._hit_by_batch: dict[int, npt.NDArray[np.bool_]] = {}
+
+    def _wire(self) -> None:
+        self._parts = key_parts_of(self._plan)
+        self._filters = list(self._plan.filters)
+        self._bands = []
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
         pieces = self._pieces(batch, scratch)

@@ -138,7 +138,11 @@ class KeyPart:
 
 
 class Probe:
-    """A SteM as seen from one signature: the step that adds source `target` to a batch."""
+    """A SteM as seen from one signature: the step that adds source `target` to a batch.
+
+    Routes have a step for each way they might take, and most are never taken: what a probe needs is
+    worked out when it is first prepared.
+    """
 
     def __init__(
         self, graph: Graph, stem: SteM, target: int, signature: Signature, to: Route
@@ -150,26 +154,25 @@ class Probe:
         self._flag = role.flag
         self._to = to
         self._functions = graph.functions
-        self._parts = key_parts(graph, signature, target)
-        self._filters = _covered_filters(graph, signature, target)
-        self._bands = [] if self._parts else _usable_bands(graph, signature, target)
+        self._graph = graph
+        self._signature = signature
+        self._is_wired = False
         self._index: HashIndex | None = None
-        self._asked: list[KeyPart] = []  # parts that the index has, in its order
         self._sorted: SortedIndex | None = None
         self._generation = stem.generation
 
+    def _wire(self) -> None:
+        """Work out which predicates are checked, and how."""
+        graph, signature, target = self._graph, self._signature, self._target
+        self._parts = key_parts(graph, signature, target)
+        self._filters = _covered_filters(graph, signature, target)
+        self._bands = [] if self._parts else _usable_bands(graph, signature, target)
+
     def prepare(self, scratch: Scratch) -> int:
-        stem = self._stem
-        if self._generation != stem.generation:
-            self._index = self._sorted = None
-            self._generation = stem.generation
-        if self._parts:
-            index = self._index
-            if index is None:
-                by_column = {part.column: part for part in self._parts}
-                index = stem.hash_index(tuple(sorted(by_column)), self._flag)
-                self._asked = [by_column[column] for column in index.columns]
-                self._index = index
+        stem, index = self._stem, self._index
+        if index is None or self._generation != stem.generation:
+            index = self._find_index()
+        if index is not None:
             if not index.is_behind:
                 return 0
             with stem.lock:
@@ -180,6 +183,22 @@ class Probe:
                 return self._sorted.catch_up()
         return 0
 
+    def _find_index(self) -> HashIndex | None:
+        """The index to look into, as long as row ids stay the same; None if there is no key."""
+        stem = self._stem
+        if not self._is_wired:
+            self._is_wired = True
+            self._wire()
+        if self._generation != stem.generation:
+            self._index = self._sorted = None
+            self._generation = stem.generation
+        if self._parts:
+            by_column = {part.column: part for part in self._parts}
+            self._index = stem.hash_index(tuple(sorted(by_column)), self._flag)
+            # The parts that the index has, in its order.
+            self._asked = [by_column[column] for column in self._index.columns]
+        return self._index
+
     @property
     def most_matches(self) -> float:
         return inf if self._index is None else self._index.most_matches
@@ -187,7 +206,12 @@ class Probe:
     @property
     def has_keys(self) -> bool:
         """Whether rows are looked up by equal keys."""
-        return bool(self._parts)
+        sources, bit = self._signature.sources, 1 << self._target
+        for key_class in self._graph.classes:
+            mask = key_class.mask
+            if mask & bit and mask & sources:
+                return True
+        return False
 
     @property
     def has_heavy_keys(self) -> bool:

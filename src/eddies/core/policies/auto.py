@@ -65,6 +65,7 @@ CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a par
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
 SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot or did not multiply
+NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, where runs are short
 WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
 WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
 WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
@@ -155,9 +156,16 @@ class AutoPolicy:
         self._period = 0  # counts re-optimizations that were worth it
         self._standing: dict[int, _Standing] = {}  # by the number of a fork
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Only sums; see `Ledger`."""
-        self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns)
+        self._ledger.observe(fork, choice, n_in, n_out, elapsed_ns, n_runs)
+
+    @property
+    def news_ns(self) -> int:
+        """Everything at once while there is something to find out."""
+        return 0 if self._is_looking else NEWS_NS
 
     def reoptimize(self) -> bool:
         """Counts in what was observed, if that is worth it. Fading goes by rows, so calling this often
@@ -178,11 +186,15 @@ class AutoPolicy:
 
     def _has_little_news(self) -> bool:
         ledger = self._ledger
-        is_looking = self._is_learning or self._is_hoping or self._slices or self._trial_of
-        if ledger.is_surprised or is_looking:
+        if ledger.is_surprised or self._is_looking:
             return False
         worth_ns = max(WORTH_NS, WORTH_DECISIONS * DECIDING_NS * len(self._standing))
         return ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
+
+    @property
+    def _is_looking(self) -> bool:
+        """Whether rows are on their way that were sent to find something out."""
+        return bool(self._is_learning or self._is_hoping or self._slices or self._trial_of)
 
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""

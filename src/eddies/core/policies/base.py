@@ -8,7 +8,7 @@ worst it can do is waste work.
 Order of calls (several threads share a policy, each through a view of its own, see `shared`):
 
     decision = policy.choose(fork)             # when the fork has no decision in force
-    policy.observe(fork, choice, n_in, n_out, elapsed_ns)   # after every module run
+    policy.observe(fork, choice, n_in, n_out, elapsed_ns)   # after every module run, see `news_ns`
     policy.reoptimize()                        # at a safe point, every `reoptimize_every` rows
 
 A decision stays in force for its fork until `n_rows` rows took it or until the next `reoptimize`
@@ -16,6 +16,10 @@ A decision stays in force for its fork until `n_rows` rows took it or until the 
 decision; if it has more rows than are left of an old one, it is decided about anew. A policy with
 `every_batch` is asked again for every batch: lotteries must draw. `is_surprised` asks for an early
 `reoptimize`, because a module behaved differently than before.
+
+To tell a policy of a run on few rows costs as much as the run. So a policy may have it that runs are
+summed up: with `news_ns`, it is told (and re-optimized) at the first safe point after so much work, or
+after `NEWS_ROWS` rows. Whenever it is asked, it knows everything.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ from typing import Literal, Protocol
 
 from eddies.core.lineage import Signature
 
-__all__ = ["Candidate", "Decision", "Fork", "RoutingPolicy", "until_reoptimized"]
+__all__ = ["NEWS_ROWS", "Candidate", "Decision", "Fork", "RoutingPolicy", "until_reoptimized"]
+
+NEWS_ROWS = 16_384  # driver rows after which a policy is told of them, should they take no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +68,8 @@ class Fork:
     connected: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        connected = tuple(i for i, candidate in enumerate(self.candidates) if not candidate.cross)
-        object.__setattr__(self, "connected", connected)
+        connected = [i for i, candidate in enumerate(self.candidates) if not candidate.cross]
+        object.__setattr__(self, "connected", tuple(connected))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,13 @@ class RoutingPolicy(Protocol):
     every_batch: bool
 
     @property
+    def news_ns(self) -> int | None:
+        """None: it is told of every run at once. Else runs with the same module at the same fork are
+        summed up until they, and others, took so many nanoseconds; this may change.
+        """
+        ...
+
+    @property
     def diverts(self) -> bool:
         """Whether rows with heavy keys may leave their batch (`eddies.core.diversion`)."""
         ...
@@ -107,8 +120,12 @@ class RoutingPolicy(Protocol):
         """Which way now. Called only for forks with at least one candidate."""
         ...
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`."""
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
+        """`n_in` rows went to `fork.candidates[choice]`, `n_out` came back, in `elapsed_ns`: in so many
+        runs together, if they are summed up. No rows in: the rest of a run that was paused.
+        """
         ...
 
     def reoptimize(self) -> bool | None:

@@ -31,6 +31,7 @@ class CumulativePolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = False
     diverts = False
 
@@ -48,7 +49,9 @@ class CumulativePolicy:
         tally = self._tallies.get((fork.signature, candidate.module))
         return 1.0 if tally is None or not tally.n_in else tally.selectivity
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Adds to the module's figures at this signature."""
         candidate = fork.candidates[choice]
         if candidate.forecast is None:

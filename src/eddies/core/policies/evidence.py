@@ -137,8 +137,8 @@ class Evidence:
         self.n_runs = self.n_in = self.n_out = self.elapsed_ns = 0
         self.earlier: tuple[int, int, int, int] | None = None
 
-    def _be_surprised(self, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """The last run, which is summed up already, is unlike those before it."""
+    def _be_surprised(self, n_in: int, n_out: int, elapsed_ns: int, n_runs: int) -> None:
+        """The last runs, which are summed up already, are unlike those before them."""
         is_shift = self.n_calm >= self.n_calm_needed
         if self.n_calm >= MOST_CALM_RUNS:
             self.n_calm_needed = CALM_RUNS
@@ -148,11 +148,12 @@ class Evidence:
         n_before = self.n_in - n_in
         if not is_shift or self.earlier is not None or not n_before:
             return
-        if n_in * (self.n_runs - 1) < LIKE_OTHERS * n_before:
+        n_runs_before = self.n_runs - n_runs
+        if n_in * n_runs_before < LIKE_OTHERS * n_before * n_runs:
             return
         n_out_before, ns_before = self.n_out - n_out, self.elapsed_ns - elapsed_ns
-        self.earlier = (self.n_runs - 1, n_before, n_out_before, ns_before)
-        self.n_runs, self.n_in, self.n_out, self.elapsed_ns = 1, n_in, n_out, elapsed_ns
+        self.earlier = (n_runs_before, n_before, n_out_before, ns_before)
+        self.n_runs, self.n_in, self.n_out, self.elapsed_ns = n_runs, n_in, n_out, elapsed_ns
 
 
 class Module:
@@ -187,8 +188,10 @@ class Ledger:
         self._modules: dict[int, Module] = {}
         self._touched: list[Evidence] = []
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
-        """Sum up one run, or with no rows in, what a run returned later."""
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
+        """Sum up one run, or several like it, or with no rows in, what a run returned later."""
         known = self._at.get(fork.fork_id)
         evidence = (known[1] if known is not None and known[0] is fork else self.at(fork))[choice]
         if not evidence.is_touched:
@@ -200,31 +203,35 @@ class Ledger:
             return
         known_ns = evidence.cost_ns or evidence.module.cost_ns
         if known_ns:
-            most_ns = LATE * (known_ns * n_in + DOUBT * self.run_price_ns)
+            most_ns = LATE * (known_ns * n_in + DOUBT * n_runs * self.run_price_ns)
             if elapsed_ns > most_ns:
                 elapsed_ns = int(most_ns)
         evidence.elapsed_ns += elapsed_ns
-        evidence.n_runs += 1
+        evidence.n_runs += n_runs
         evidence.n_in += n_in
         evidence.place.n_rows += n_in
         self.n_unabsorbed += n_in
         self.ns_unabsorbed += elapsed_ns
         if n_in >= JUDGE_ROWS:
-            if n_in >= LONG_ROWS:
+            if n_in >= LONG_ROWS * n_runs:
                 cost_ns = elapsed_ns / n_in
                 usual = self._usual_ns
                 self._usual_ns = cost_ns if usual is None else 0.9 * usual + 0.1 * cost_ns
             difference = n_out - evidence.expected * n_in
             if evidence.expected >= 0.0 and abs(difference) > SURPRISE * max(n_out, n_in - n_out):
                 self.is_surprised = True
-                evidence._be_surprised(n_in, n_out, elapsed_ns)
+                evidence._be_surprised(n_in, n_out, elapsed_ns, n_runs)
             else:
-                evidence.n_calm += 1
-        elif n_in <= TINY_ROWS and not self._is_price_known:
+                evidence.n_calm += n_runs
+        if elapsed_ns < self.run_price_ns * n_runs or not self._is_price_known:
+            self._learn_price(n_in / n_runs, elapsed_ns / n_runs)
+
+    def _learn_price(self, n_in: float, elapsed_ns: float) -> None:
+        """From the shortest run so far, or if the price is a guess, from any."""
+        if n_in <= TINY_ROWS and not self._is_price_known:
             self._is_price_known = True
             self.run_price_ns = elapsed_ns
-            return
-        if elapsed_ns < self.run_price_ns and (n_in <= TINY_ROWS or not self._is_price_known):
+        elif elapsed_ns < self.run_price_ns and (n_in <= TINY_ROWS or not self._is_price_known):
             self.run_price_ns = elapsed_ns
 
     def at(self, fork: Fork) -> list[Evidence]:

@@ -32,6 +32,7 @@ class GreedyPolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = True
     diverts = False
 
@@ -55,7 +56,9 @@ class GreedyPolicy:
             return Decision(self._rng.choice([i for i in choices if i != best]))
         return Decision(best)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Adds to the module's figures at this signature."""
         key = (fork.signature, fork.candidates[choice].module)
         tally = self._tallies.get(key)

@@ -35,6 +35,7 @@ class LotteryWindowPolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = True
     diverts = False
 
@@ -59,7 +60,9 @@ class LotteryWindowPolicy:
             weights = [w / cost_ns for w, cost_ns in zip(weights, costs_ns, strict=True)]
         return Decision(draw(self._rng, choices, weights))
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Tickets go to escrow; a full window is banked."""
         module = fork.candidates[choice].module
         tally = self._escrow.get(module)

@@ -31,6 +31,7 @@ class NaivePolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = True
     diverts = False
 
@@ -45,7 +46,9 @@ class NaivePolicy:
         costs_ns = costs_or_cheapest([tally.cost_ns if tally else None for tally in tallies])
         return Decision(draw(self._rng, choices, [1.0 / cost_ns for cost_ns in costs_ns]))
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Adds to the speed of the module."""
         module = fork.candidates[choice].module
         tally = self._tallies.get(module)

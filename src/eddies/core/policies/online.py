@@ -33,6 +33,7 @@ class OnlinePolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = True
     diverts = False
 
@@ -55,7 +56,9 @@ class OnlinePolicy:
         worth = fork.leads_to[i].sources.bit_count()
         return worth * tally.selectivity / tally.cost_ns
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Adds to the module's figures at this signature."""
         key = (fork.signature, fork.candidates[choice].module)
         if key not in self._tallies:

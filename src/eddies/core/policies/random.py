@@ -22,6 +22,7 @@ class RandomPolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = True
     diverts = False
 
@@ -32,7 +33,9 @@ class RandomPolicy:
         """A uniform draw."""
         return Decision(self._rng.randrange(len(fork.candidates)))
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Nothing is learned."""
 
     def reoptimize(self) -> None:

@@ -61,6 +61,10 @@ class _View:
         self.every_batch = shared.policy.every_batch
 
     @property
+    def news_ns(self) -> int | None:
+        return self._policy.news_ns
+
+    @property
     def diverts(self) -> bool:
         return self._policy.diverts
 
@@ -73,9 +77,12 @@ class _View:
         with self._lock:
             return self._policy.choose(self._known_as(fork))
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         with self._lock:
-            self._policy.observe(self._known_as(fork), choice, n_in, n_out, elapsed_ns)
+            known = self._known_as(fork)
+            self._policy.observe(known, choice, n_in, n_out, elapsed_ns, n_runs)
 
     def reoptimize(self) -> bool:
         """True if nothing has changed since this thread last asked, whoever changed it."""

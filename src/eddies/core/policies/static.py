@@ -57,6 +57,7 @@ class StaticPolicy:
     """
 
     is_surprised = False
+    news_ns = None
     every_batch = False
     diverts = False
 
@@ -72,7 +73,9 @@ class StaticPolicy:
         places = [self._place(candidate.name) for candidate in fork.candidates]
         return Decision(places.index(min(places)))
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """Nothing is learned."""
 
     def reoptimize(self) -> None:

@@ -51,6 +51,7 @@ class ResidentProbe(Probe):
         residents: Sequence[Resident],
     ) -> None:
         super().__init__(graph, resident.stem, target, signature, to)
+        self._wire()
         self._others = _other_keys(graph, signature, target, residents)
         self._resident = resident
         self._counts = counts

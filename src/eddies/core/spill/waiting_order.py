@@ -106,6 +106,8 @@ class SteadyPolicy:
     is in memory, and of what tuples must wait for the first in order.
     """
 
+    news_ns = None
+
     def __init__(self, inner: RoutingPolicy, order: WaitingOrder) -> None:
         self._inner = inner
         self._order = order
@@ -152,7 +154,9 @@ class SteadyPolicy:
             closed.add(first)
         return [i for i in range(len(fork.candidates)) if i not in closed]
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """As the policy itself; a probe of rows on disk counts with all it will find and cost."""
         candidate = fork.candidates[choice]
         if candidate.kind == "probe" and not candidate.cross:
@@ -160,7 +164,7 @@ class SteadyPolicy:
             share = self._order.waiting_share(candidate.module)
             n_out += round(n_in * share * self._order.matches(candidate.module))
             elapsed_ns += round(n_in * share * _WAIT_NS)
-        self._inner.observe(fork, choice, n_in, n_out, elapsed_ns)
+        self._inner.observe(fork, choice, n_in, n_out, elapsed_ns, n_runs)
 
     def reoptimize(self) -> None:
         """As the policy itself."""

@@ -120,6 +120,7 @@ class AutoMode(StateMode):
         self._next_glance = LOOK  # at which count of tuples handled to count those handled again
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
         self._search = Search(graph, stems, seed)
+        self._still_until = LOOK  # at which count there may be something to do between batches
         self._n_parted = 0  # how often parts were found so far
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
@@ -140,6 +141,11 @@ class AutoMode(StateMode):
     def is_regional(self) -> bool:
         """Whether parts of the data have orders of their own."""
         return isinstance(self._now, RegionalMode)
+
+    @property
+    def is_still(self) -> bool:  # type: ignore[override]  # as long as it is no time for a glance
+        tables = self._tables
+        return len(tables) == 1 and tables[0].n_handled < self._still_until
 
     def check(self, n_threads: int) -> None:
         self._stems_mode.check(n_threads)
@@ -236,6 +242,7 @@ class AutoMode(StateMode):
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
+        self._still_until = -1
         self._now.begin()
         self._forget_routes()
 
@@ -342,7 +349,7 @@ class AutoMode(StateMode):
     def resume(self) -> Resumed | None:
         """Nothing waits: every row stored has been routed, so the state may change hands."""
         now = self._now
-        if isinstance(now, RegionalMode):
+        if now is not self._stems_mode and isinstance(now, RegionalMode):
             if now.is_undivided:
                 self._leave_parts(now)
             elif self._glances() and self._search.has_drifted:
@@ -351,6 +358,8 @@ class AutoMode(StateMode):
             pass
         elif now is self._stems_mode and self._is_worth_a_look():
             self._look()
+        is_stems = self._now is self._stems_mode
+        self._still_until = min(self._next_glance, self._search.next_glance) if is_stems else -1
         return self._now.resume()
 
     def _look(self) -> bool:

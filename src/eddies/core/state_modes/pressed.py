@@ -158,6 +158,8 @@ class PressedJoins(StateMode):
 class _LatePolicy:
     """`early` while joins are kept, `late` from then on: the same policy, told about rows on disk."""
 
+    news_ns = None
+
     def __init__(self, early: RoutingPolicy, late: RoutingPolicy, mode: PressedJoins) -> None:
         self._early = early
         self._late = late
@@ -180,9 +182,11 @@ class _LatePolicy:
         """As the policy in force."""
         return self._now.choose(fork)
 
-    def observe(self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int) -> None:
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
         """As the policy in force."""
-        self._now.observe(fork, choice, n_in, n_out, elapsed_ns)
+        self._now.observe(fork, choice, n_in, n_out, elapsed_ns, n_runs)
 
     def reoptimize(self) -> None:
         """As the policy in force."""

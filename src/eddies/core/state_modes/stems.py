@@ -39,6 +39,9 @@ class StemsMode(StateMode):
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
         self._asked = graph.asked
+        # Whether every relation has one role in one query: then its batches are the blocks that come.
+        is_one_to_one = len(graph.roles) == len(graph.relations)
+        self._is_plain = is_one_to_one and len(graph.parts) == 1 and not graph.asked
         self._candidates: dict[tuple[int, bool], Candidate] = {}  # the same at every signature
         self._driven: tuple[int, list[int], tuple[int, ...], bool] | None = None
         self.modules: list[Module] = list(stems)
@@ -54,13 +57,21 @@ class StemsMode(StateMode):
         if ended.count(False) > 1:
             return [False] * len(ended)
         numbers = range(len(ended))
+        if not all(ended):  # of those that have ended no rows come
+            return [not ended[n] and may_skip_build(self._graph, n, ended) for n in numbers]
         return [may_skip_build(self._graph, number, ended) for number in numbers]
 
     def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
-        before = self._base.lengths()
+        base = self._base
+        before = [store.n_rows for store in base.stores]
         self._stems[relation].build(block)
         after = before.copy()
-        after[relation] = self._base.stores[relation].n_rows
+        after[relation] = base.stores[relation].n_rows
+        if self._is_plain:
+            limits = self._stamps.limits(self._graph, relation, before, after)
+            if not can_match(limits, relation):
+                return []
+            return [base.batch(relation, block, limits, before[relation])]
         batches = []
         for source_id in self._graph.relations[relation].roles:
             limits = self._limits(source_id, before, after)
@@ -114,24 +125,21 @@ class StemsMode(StateMode):
                 self._graph, stem, move.optional, signature, table.route(move.after(signature))
             )
             return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
-        stem = self._stems[self._graph.roles[move.target].relation]
+        target, graph = move.target, self._graph
+        stem = self._stems[graph.roles[target].relation]
         to = table.route(move.after(signature))
-        probe = Probe(self._graph, stem, move.target, signature, to)
-        module = self._module(move, probe)
+        probe = Probe(graph, stem, target, signature, to)
+        # What a source brings when it is looked up by a key says nothing about what it brings when only
+        # a comparison leads to it: policies learn about that under another number.
+        module = target
+        if not (move.cross or probe.has_keys):
+            module = len(graph.roles) + len(graph.optionals) + target
         candidate = self._candidates.get((module, move.cross))
         if candidate is None:
             forecast = partial(_n_stored, stem) if move.cross else None
             candidate = Candidate(module, probe.name, "probe", move.cross, forecast)
             self._candidates[module, move.cross] = candidate
         return probe, candidate
-
-    def _module(self, move: Move, probe: Probe) -> int:
-        """The number under which a policy learns about a probe. What a source brings when it is looked
-        up by a key says nothing about what it brings when only a comparison leads to it.
-        """
-        if move.cross or probe.has_keys:
-            return move.target
-        return len(self._graph.roles) + len(self._graph.optionals) + move.target
 
     def end(self, relation: int) -> None:
         if self._graph.pads(relation):
