@@ -161,7 +161,9 @@ class AutoMode(StateMode):
     def _modes_made(self) -> list[JoinsMode]:
         """STAIRs that are in force, or may be."""
         found: list[JoinsMode] = [] if self._made is None else [self._made]
-        return [*found, self._now] if isinstance(self._now, RegionalMode) else found
+        if self._now is not self._stems_mode and isinstance(self._now, RegionalMode):
+            found.append(self._now)
+        return found
 
     def take_in(self, relation: int, block: Block) -> Iterable[RoutedBatch]:
         if self._now is self._stems_mode:
