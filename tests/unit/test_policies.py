@@ -238,6 +238,47 @@ def test_rank_orders_by_rows_removed_per_time() -> None:
     assert outcome.cost <= 1.05 * best_cost(modules) * 20 * PERIOD
 
 
+def ranked(*costs: int) -> tuple[RankPolicy, Fork]:
+    """A policy that has seen modules of these costs keep half of 1,000 rows each."""
+    policy, fork = RankPolicy(), fork_of(*(f"m{i}" for i in range(len(costs))))
+    for cost in costs:
+        policy.observe(fork, policy.choose(fork).choice, 1000, 500, 1000 * cost)
+    return policy, fork
+
+
+def test_rank_has_nothing_to_decide_while_the_order_is_the_same() -> None:
+    policy, fork = ranked(10, 20)
+    assert not policy.reoptimize(), "modules were tried"
+    assert policy.choose(fork).choice == 0
+    policy.observe(fork, 0, 1000, 500, 17_000)
+    assert policy.reoptimize()
+    policy.observe(fork, 0, 1000, 500, 90_000)
+    assert not policy.reoptimize(), "now the other is quicker"
+    assert policy.choose(fork).choice == 1
+
+
+def test_rank_keeps_its_choice_if_another_is_hardly_better() -> None:
+    policy, fork = ranked(10, 20)
+    policy.reoptimize()
+    assert policy.choose(fork).choice == 0
+    for _ in range(50):
+        policy.observe(fork, 0, 1000, 500, 21_000)
+        assert policy.reoptimize()
+        assert policy.choose(fork).choice == 0
+
+
+def test_rank_forgets_without_losing_ranks() -> None:
+    policy, fork = ranked(10, 20, 30)
+    for _ in range(2000):  # weights double each time: they must not overflow
+        policy.reoptimize()
+        policy.observe(fork, 0, 1000, 500, 10_000)
+    assert policy.choose(fork).choice == 0
+    for _ in range(5):
+        policy.reoptimize()
+        policy.observe(fork, 0, 1000, 500, 100_000)
+    assert policy.choose(fork).choice == 1, "of the others, the better one is still known"
+
+
 def test_greedy_looks_at_selectivity_alone_and_keeps_exploring() -> None:
     modules = [Module(0.2, 1000), Module(0.6, 1)]
     n_rows = 1_000_000

@@ -188,6 +188,45 @@ def test_the_default_policy_cuts_a_small_batch_only_where_rows_may_multiply(n_co
         assert sum(runs) == n
 
 
+class Patient(Scripted):
+    """Is told in sums, and remembers how much was known when it was asked."""
+
+    news_ns = 0  # type: ignore[assignment]
+
+    def __init__(self, *decisions: Decision) -> None:
+        super().__init__(*decisions)
+        self.n_runs: list[int] = []
+        self.known: list[int] = []
+
+    def choose(self, fork: Fork) -> Decision:
+        self.known.append(sum(n_in for sources, _, n_in, _ in self.told if sources == 0b100))
+        return super().choose(fork)
+
+    def observe(
+        self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
+    ) -> None:
+        super().observe(fork, choice, n_in, n_out, elapsed_ns)
+        self.n_runs.append(n_runs)
+
+
+def test_runs_are_told_in_sums() -> None:
+    policy = Patient()
+    policy.news_ns = 10**12  # type: ignore[assignment]
+    assert_same_bag(last_streams_by(policy, reoptimize_every=5), expected())
+    assert policy.told == []
+    assert policy.n_reoptimized == 0, "there was nothing to tell"
+    policy = Patient()
+    assert_same_bag(last_streams_by(policy, reoptimize_every=10), expected())
+    assert policy.told[0] == (0b100, 0, 10, policy.told[0][3])
+    assert policy.n_runs[0] == 2
+
+
+def test_a_policy_that_is_asked_knows_everything() -> None:
+    policy = Patient(Decision(0, 5), Decision(1, 5))
+    assert_same_bag(last_streams_by(policy), expected())
+    assert policy.known[-3:] == [5, 10, 15]
+
+
 def test_what_is_told_is_what_is_logged() -> None:
     log = Recorder()
     policy = Scripted(Decision(0, 2), Decision(1, 1))
