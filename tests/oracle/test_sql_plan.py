@@ -334,6 +334,16 @@ def test_derived_sources_in_cells(small: duckdb.DuckDBPyConnection, text: str) -
     check_cells(small, text, arrow_tables(small))
 
 
+def test_joins_of_values_below_an_outer_join(small: duckdb.DuckDBPyConnection) -> None:
+    """The text above is one that parsers read: `(VALUES (1) JOIN ...)` is not."""
+    check_cells(
+        small,
+        "SELECT c.j, u.y FROM (VALUES (1, 'a'), (2, NULL)) c(i, j) JOIN (t CROSS JOIN v LEFT JOIN u"
+        " ON u.k = t.x) ON t.k = c.i LEFT SEMI JOIN v AS w ON w.k = c.i",
+        arrow_tables(small),
+    )
+
+
 JOINED = ("t", "u", "v", "t AS a", "u AS b", "(SELECT k, z + 1 AS z FROM v) AS c")
 COLUMNS = {"t": "x", "u": "y", "v": "z", "a": "x", "b": "y", "c": "z"}
 CONDITIONS = (
