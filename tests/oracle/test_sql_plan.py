@@ -334,6 +334,40 @@ def test_derived_sources_in_cells(small: duckdb.DuckDBPyConnection, text: str) -
     check_cells(small, text, arrow_tables(small))
 
 
+def test_joins_of_values_below_an_outer_join(small: duckdb.DuckDBPyConnection) -> None:
+    """The text above is one that parsers read: `(VALUES (1) JOIN ...)` is not."""
+    check_cells(
+        small,
+        "SELECT c.j, u.y FROM (VALUES (1, 'a'), (2, NULL)) c(i, j) JOIN (t CROSS JOIN v LEFT JOIN u"
+        " ON u.k = t.x) ON t.k = c.i LEFT SEMI JOIN v AS w ON w.k = c.i",
+        arrow_tables(small),
+    )
+    check_cells(
+        small,
+        "SELECT x, c.j FROM t LEFT JOIN ((VALUES (1, 'a'), (2, NULL)) AS c(i, j) JOIN u ON u.k = c.i)"
+        " ON t.k = c.i AND t.x > u.y",
+        arrow_tables(small),
+    )
+
+
+def test_an_alias_is_free_again_after_a_semi_join(small: duckdb.DuckDBPyConnection) -> None:
+    text = (
+        "SELECT t.x, v.k FROM (t LEFT SEMI JOIN u AS v ON t.k = v.k) JOIN v ON v.k = t.k"
+        " LEFT ANTI JOIN u AS w ON w.k = v.z"
+    )
+    check_cells(small, text, arrow_tables(small))
+
+
+def test_a_column_may_be_of_an_outer_relation_of_the_same_alias(
+    small: duckdb.DuckDBPyConnection,
+) -> None:
+    text = (
+        "SELECT r.x FROM t AS r JOIN v ON r.k = v.k"
+        " WHERE EXISTS (SELECT 1 FROM u AS r WHERE r.k = v.k AND r.y < r.x)"
+    )
+    check_cells(small, text, arrow_tables(small))
+
+
 JOINED = ("t", "u", "v", "t AS a", "u AS b", "(SELECT k, z + 1 AS z FROM v) AS c")
 COLUMNS = {"t": "x", "u": "y", "v": "z", "a": "x", "b": "y", "c": "z"}
 CONDITIONS = (

@@ -168,6 +168,89 @@ def test_aggregates(
     assert all(block.query.aggregation is not None for block in planned.blocks)
 
 
+JOINED = "FROM a JOIN b ON a.k = b.bk"
+
+
+@pytest.mark.parametrize(
+    "order", ["a.g, b.z", "b.z DESC, a.g LIMIT 3", "upper(a.s), a.g + 1 DESC", "2, g, 3"]
+)
+def test_distinct_rows_are_sorted_by_qualified_columns(
+    spark: SparkSession, all_types: dict[str, pa.Table], order: str
+) -> None:
+    text = f"SELECT DISTINCT a.g, b.z, a.s {JOINED} WHERE a.s < 'text 3' ORDER BY {order}"
+    check(spark, all_types, text, 2)
+
+
+@pytest.mark.parametrize("constant", [2, 7])
+def test_a_constant_column_is_no_position_to_sort_by(
+    spark: SparkSession, all_types: dict[str, pa.Table], constant: int
+) -> None:
+    inner = f"(SELECT {constant} AS c, a.k, a.i8 {JOINED}) q"
+    check(
+        spark, all_types, f"SELECT q.k, q.i8 FROM {inner} ORDER BY q.c, q.k DESC, q.i8 LIMIT 1", 2
+    )
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "q.d5 * q.c AS a, q.d5 + q.c AS b, q.d5 / q.c AS e",
+        "q.d5 * CAST(2 AS INT) AS a, q.d5 * -2 AS b, q.d5 % (2) AS e",
+        "2 AS two, q.d5 * two AS a",
+    ],
+)
+def test_only_literals_beside_decimals_count_their_own_digits(
+    spark: SparkSession, all_types: dict[str, pa.Table], items: str
+) -> None:
+    check(spark, all_types, f"SELECT {items} FROM (SELECT a.d5, 2 AS c {JOINED}) q", 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT to_json(struct(a.i8, q.k, q.h)) AS x {JOINED}"
+        " JOIN (SELECT k, g + 1 AS h FROM a) q ON q.h = a.g",
+        f"SELECT a.k {JOINED} JOIN a AS c ON (a.k, a.s) = (c.k, c.s)",
+        f"SELECT a.k {JOINED} JOIN a AS c ON (a.k, a.s) IN ((c.k, c.s))",
+    ],
+)
+def test_fields_named_by_columns_keep_their_names(
+    spark: SparkSession, all_types: dict[str, pa.Table], text: str
+) -> None:
+    check(spark, all_types, text, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM (SELECT a.k, a.g, b.z {0}) PIVOT (sum(z) FOR g IN (1 AS one, 2))",
+        "SELECT q.k, one FROM (SELECT a.k, a.g, b.z {0}) q PIVOT (sum(z) FOR g IN (1 AS one, 2))",
+        "SELECT p.n, p.v, b.z FROM (SELECT a.k, a.i32, b.z AS y {0}) UNPIVOT (v FOR n IN (i32, y)) p"
+        " JOIN b ON b.bk = p.k",
+    ],
+)
+def test_columns_of_a_pivot_are_not_those_of_its_item(
+    spark: SparkSession, all_types: dict[str, pa.Table], text: str
+) -> None:
+    check(spark, all_types, text.format(JOINED), 2)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "a.i32 >= (SELECT max(c.i32) FROM a AS c WHERE c.s = a.s AND c.k = y.bk)",
+        "EXISTS (SELECT 1 FROM a AS c WHERE c.s = a.s AND c.i32 > a.i32)",
+        "a.g IN (SELECT c.g FROM a AS c WHERE c.s = a.s AND c.k < a.k)",
+    ],
+)
+def test_a_subquery_over_the_table_it_is_correlated_with(
+    spark: SparkSession, all_types: dict[str, pa.Table], where: str
+) -> None:
+    """The name of the table inside is the name of a relation outside."""
+    text = f"SELECT a.i32, y.z FROM a JOIN b AS y ON a.k = y.bk WHERE {where}"
+    check(spark, all_types, text, 2)
+
+
 def test_mean_of_decimals_is_rounded_once(spark: SparkSession) -> None:
     """A mean just below a tie, which a division rounded to fewer digits lifts over it."""
     values = [Decimal("0.000000001"), *[Decimal(0)] * 20_000]

@@ -438,3 +438,10 @@ def test_other_layouts_of_text_are_tolerated(type_: pa.DataType) -> None:
 )
 def test_render(expr: Expr, expected: str) -> None:
     assert render(expr) == expected
+
+
+def test_bytes_are_text_whether_or_not_they_are_utf8() -> None:
+    column = pa.array([b"a", b"\xff\x00", None, b""], pa.binary())
+    found = evaluate(Cast(A, STR), reader(a=column), 4, {})
+    assert found.type == STR
+    assert found.view(pa.binary()).equals(column)

@@ -27,6 +27,7 @@ from eddies.errors import UnsupportedError
 from eddies.sql.normalise import conjuncts
 from eddies.sql.null_rejection import null_rejected
 from eddies.sql.plain import is_plain, nondeterministic
+from eddies.sql.scope import as_column
 
 __all__ = [
     "Group",
@@ -34,6 +35,7 @@ __all__ = [
     "Outer",
     "Values",
     "has_subquery",
+    "in_place_of",
     "join_tree",
     "relations",
     "substitute",
@@ -197,7 +199,7 @@ class _Builder:
             names = [part.name for part in label.args.get("columns") or ()]
             projections = item.this.expressions
             self.values[label.name] = {
-                name: substitute(projection.unalias(), self.values)
+                name: as_column(substitute(projection.unalias(), self.values))
                 for name, projection in zip(
                     names or [projection.alias for projection in projections],
                     projections,
@@ -269,6 +271,13 @@ def has_subquery(node: exp.Expr) -> bool:
     return node.find(exp.Query) is not None
 
 
+def in_place_of(column: exp.Column, value: exp.Expr) -> exp.Expr:
+    """`value`, with the column's name where that names a field: in `struct(a, b)` and `(a, b)`."""
+    if not isinstance(column.parent, exp.Struct | exp.Tuple) or value.name == column.name:
+        return value
+    return exp.alias_(value, column.name, quoted=True, copy=False)
+
+
 def substitute(node: exp.Expr, values: Values) -> exp.Expr:
     """`node` with the columns of dissolved subqueries replaced by what they stand for, in place."""
     if not values:
@@ -277,7 +286,8 @@ def substitute(node: exp.Expr, values: Values) -> exp.Expr:
     def replaced(part: exp.Expr) -> exp.Expr:
         if isinstance(part, exp.Column) and part.name in values.get(part.table, ()):
             value = values[part.table][part.name].copy()
-            return value if isinstance(value, exp.Column) else exp.paren(value, copy=False)
+            value = value if isinstance(value, exp.Column) else exp.paren(value, copy=False)
+            return in_place_of(part, value)
         return part
 
     return node.transform(replaced, copy=False)

@@ -177,7 +177,7 @@ class Lowering:
         if a.type != b.type:
             a, b = self._as_in_sql(a), self._as_in_sql(b)
         self._check_meeting((a, b), "a comparison")
-        common = common_type(a.type, b.type, (a.value, b.value))
+        common = common_type(a.type, b.type, (_written(left, a), _written(right, b)))
         if common is None:
             plain = [t for t in (a.type, b.type) if is_numeric(t) or pa.types.is_boolean(t)]
             if len(plain) == 2 and any(pa.types.is_boolean(t) for t in plain):
@@ -232,7 +232,8 @@ class Lowering:
             return self._shift(node.this, shift, 1 if function == "add" else -1)
         a, b = self._as_in_sql(self.lower(node.this)), self._as_in_sql(self.lower(node.expression))
         self._check_meeting((a, b), _shown(node))
-        types = operand_types(function, a.type, b.type, (a.value, b.value))
+        values = (_written(node.this, a), _written(node.expression, b))
+        types = operand_types(function, a.type, b.type, values)
         if types is None:
             return self._date_arithmetic(function, a, b, node)
         result = arithmetic_result(function, *types)
@@ -329,6 +330,13 @@ class Lowering:
 
 def _shown(node: exp.Expr) -> str:
     return node.sql(DIALECT)
+
+
+def _written(node: exp.Expr, typed: Typed) -> object:
+    """The value of a literal in the text: Spark counts its digits, not those of CAST(2 AS INT)."""
+    node = node.unnest()
+    node = node.this if isinstance(node, exp.Neg) else node
+    return typed.value if isinstance(node, exp.Literal) else None
 
 
 COMPARISONS: dict[type[exp.Expr], str] = {

@@ -22,7 +22,7 @@ from sqlglot import exp
 from eddies.errors import PlanError, UnknownNameError, UnsupportedError
 from eddies.sql.names import Names, did_you_mean, spark_name
 from eddies.sql.plain import is_plain
-from eddies.sql.scope import ALL, Relation, Scope, Visible, column
+from eddies.sql.scope import ALL, Relation, Scope, Visible, as_column, column
 
 __all__ = ["Qualified", "qualify"]
 
@@ -135,6 +135,7 @@ class _Qualifier:
         self._group_by(select, scope, sight, {k: v for k, v in aliases.items() if k in written})
         for clause in ("having", "order", "sort", "cluster", "distribute", "qualify"):
             self._clause(select, clause, scope, sight, frozenset(aliases))
+        _order_by_position(select)
         for window in select.args.get("windows") or ():
             self._expression(window, scope, sight, frozenset())
         if any(not isinstance(item, exp.Alias) for item in select.expressions):
@@ -146,27 +147,41 @@ class _Qualifier:
     def _item(self, item: exp.Expr, scope: Scope, sight: _Sight) -> tuple[exp.Expr, list[Visible]]:
         """A FROM item qualified and added to `scope`, and the columns it shows."""
         nested = item.args.pop("joins", None)
-        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
-            item, visible = self._table(item, scope, sight)
-        elif _is_derived(item):
-            item, visible = self._derived(item, scope, sight)
-        elif isinstance(item, exp.Subquery) and not item.alias:
-            inner, visible = self._item(item.this, scope, sight)
-            item.set("this", inner)
-        elif isinstance(item, exp.Values):
-            visible = self._name(item, item.alias, _values_columns(item), scope)
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Values):
+            label, item = item.args.get("alias"), item.this
+            item.set("alias", label)
+        if nested and isinstance(item, exp.Values):  # has no place for joins when it is printed
+            item = _selected(item)
+        if item.args.get("pivots"):
+            item, visible = self._pivoted(item, scope, sight)
         else:
-            inside = replace(sight, outer=scope)
-            for key, part in list(item.args.items()):
-                if key != "alias" and isinstance(part, exp.Expr):
-                    item.set(key, self._expression(part, scope, inside, frozenset()))
-            visible = self._name(item, item.alias, None, scope)
+            item, visible = self._item_read(item, scope, sight)
         if nested:
             item.set("joins", nested)
             hidden, scope.visible = scope.visible, visible
             self._joins(item, scope, sight)
             visible, scope.visible = scope.visible, hidden
         return item, visible
+
+    def _item_read(
+        self, item: exp.Expr, scope: Scope, sight: _Sight
+    ) -> tuple[exp.Expr, list[Visible]]:
+        """The same for an item without joins, and for what is pivoted."""
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            return self._table(item, scope, sight)
+        if _is_derived(item):
+            return self._derived(item, scope, sight)
+        if isinstance(item, exp.Subquery) and not item.alias:
+            inner, visible = self._item(item.this, scope, sight)
+            item.set("this", inner)
+            return item, visible
+        if isinstance(item, exp.Values):
+            return item, self._name(item, item.alias, _values_columns(item), scope)
+        inside = replace(sight, outer=scope)
+        for key, part in list(item.args.items()):
+            if key != "alias" and isinstance(part, exp.Expr):
+                item.set(key, self._expression(part, scope, inside, frozenset()))
+        return item, self._name(item, item.alias, None, scope)
 
     def _table(
         self, table: exp.Table, scope: Scope, sight: _Sight
@@ -203,6 +218,21 @@ class _Qualifier:
             columns = None
         return item, self._name(item, item.alias, columns, scope)
 
+    def _pivoted(
+        self, item: exp.Expr, scope: Scope, sight: _Sight
+    ) -> tuple[exp.Expr, list[Visible]]:
+        """A FROM item with PIVOT or UNPIVOT as a query of its own. Its columns have no qualifier that
+        could be written after the item: an alias before PIVOT only names what is not pivoted.
+        """
+        last = item.args["pivots"][-1]
+        alias = last.alias or item.alias
+        last.set("alias", None)
+        inner, _ = self._item_read(item, Scope(scope.outer), sight)
+        everything = exp.Select(expressions=[exp.Star()])
+        everything.set("from_", exp.From(this=inner))
+        query = exp.Subquery(this=everything)
+        return query, self._name(query, alias, None, scope)
+
     def _name(
         self, item: exp.Expr, alias: str, columns: tuple[str, ...] | None, scope: Scope
     ) -> list[Visible]:
@@ -220,6 +250,7 @@ class _Qualifier:
 
     def _joins(self, holder: exp.Expr, scope: Scope, sight: _Sight) -> None:
         for join in holder.args.get("joins") or ():
+            n_before = len(scope.relations)
             item, right = self._item(join.this, scope, sight)
             join.set("this", item)
             left = scope.visible
@@ -240,6 +271,7 @@ class _Qualifier:
                     join.set("on", on)
             if join.kind.upper() in ("SEMI", "ANTI"):
                 scope.visible = left
+                del scope.relations[n_before:]
 
     def _using(
         self,
@@ -373,9 +405,32 @@ class _Qualifier:
             if name in aliases:
                 return node
             if name in values and scope.bare(node.name) is None:
-                value = values[name].copy()
+                value = as_column(values[name].copy())
                 return value if isinstance(value, exp.Column) else exp.paren(value, copy=False)
         return scope.resolve(node) or node
+
+
+def _order_by_position(select: exp.Select) -> None:
+    """Where only what is selected can be sorted by, sort by an item's position or alias: items have got
+    aliases, by which Spark no longer finds the expressions they stand for.
+    """
+    order = select.args.get("order")
+    if order is None or not select.args.get("distinct"):
+        return
+    items = [item for item in select.expressions if isinstance(item, exp.Alias)]
+    positions = {item.this: at for at, item in enumerate(select.expressions, 1) if item in items}
+    aliases = {item.this: item.alias for item in items}
+
+    def named(node: exp.Expr) -> exp.Expr:
+        alias = aliases.get(node)
+        return exp.column(exp.to_identifier(alias, quoted=True)) if alias is not None else node
+
+    for key in order.expressions:
+        if key.this.is_int:
+            continue  # a position already
+        position = positions.get(key.this)
+        sorted_by = exp.Literal.number(position) if position else key.this.transform(named)
+        key.set("this", sorted_by)
 
 
 def _same(one: str, other: str) -> bool:
@@ -442,6 +497,14 @@ def _is_derived(item: exp.Expr) -> TypeGuard[exp.Subquery]:
         return False
     inner = item.this
     return not (isinstance(inner, exp.Subquery) and (inner.alias or inner.args.get("joins")))
+
+
+def _selected(values: exp.Values) -> exp.Subquery:
+    label = values.args.get("alias")
+    query = exp.Select(expressions=[exp.Star()])
+    query.set("from_", exp.From(this=values))
+    name = exp.TableAlias(this=label.this.copy()) if label is not None and label.this else None
+    return exp.Subquery(this=query, alias=name)
 
 
 def _values_columns(values: exp.Values) -> tuple[str, ...]:

@@ -64,11 +64,7 @@ def _with_conditions(group: Group) -> exp.Expr:
         return _parenthesised(first, joins) if joins else first
     condition = exp.and_(*group.conjuncts, copy=False)
     if not joins:
-        everything = exp.Select(expressions=[exp.Star()])
-        everything.set("from_", exp.From(this=first))
-        everything.set("where", exp.Where(this=condition))
-        label = exp.TableAlias(this=exp.to_identifier(first.alias_or_name, quoted=True))
-        return exp.Subquery(this=everything, alias=label)
+        return _selected(first, condition)
     last = joins[-1]
     if last.kind == "CROSS":
         last.set("kind", None)
@@ -86,5 +82,16 @@ def _with_conditions(group: Group) -> exp.Expr:
 def _parenthesised(first: exp.Expr, joins: list[exp.Join]) -> exp.Expr:
     if not joins:
         return first
+    if isinstance(first, exp.Values):  # VALUES in parentheses cannot be followed by a join there
+        first = _selected(first)
     first.set("joins", joins)
     return exp.Subquery(this=first)
+
+
+def _selected(item: exp.Expr, condition: exp.Expr | None = None) -> exp.Subquery:
+    """A FROM item as a query of its own, with the same name."""
+    everything = exp.Select(expressions=[exp.Star()])
+    everything.set("from_", exp.From(this=item))
+    everything.set("where", exp.Where(this=condition) if condition is not None else None)
+    label = exp.TableAlias(this=exp.to_identifier(item.alias_or_name, quoted=True))
+    return exp.Subquery(this=everything, alias=label)

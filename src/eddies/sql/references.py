@@ -20,7 +20,8 @@ def referenced_tables(tree: exp.Expr) -> set[str]:
 def outer_references(query: exp.Expr) -> set[str]:
     """The relations `query` reads that are defined outside of it."""
     inside = {alias.name for alias in query.find_all(exp.TableAlias)}
-    inside |= {table.name for table in query.find_all(exp.Table)}  # blocks have no alias
+    # Only blocks have no alias. The name of a table with one may be an alias outside.
+    inside |= {table.name for table in query.find_all(exp.Table) if not table.alias}
     return {node.table for node in query.find_all(exp.Column) if node.table} - inside
 
 

@@ -18,7 +18,7 @@ from sqlglot import exp
 from eddies.errors import PlanError, UnknownNameError
 from eddies.sql.names import did_you_mean
 
-__all__ = ["ALL", "Relation", "Scope", "Visible", "column"]
+__all__ = ["ALL", "Relation", "Scope", "Visible", "as_column", "column"]
 
 ALL = "*"  # the name of the entry that stands for all columns of an opaque relation
 
@@ -28,6 +28,17 @@ def column(relation: str, name: str) -> exp.Column:
     return exp.column(
         exp.to_identifier(name, quoted=True), exp.to_identifier(relation, quoted=True)
     )
+
+
+def as_column(value: exp.Expr) -> exp.Expr:
+    """What takes the place of a column. A bare integer would be a position in ORDER BY and GROUP BY,
+    and beside a decimal a number of fewer digits than its type.
+    """
+    literal = value.unnest()
+    literal = literal.this if isinstance(literal, exp.Neg) else literal
+    if not literal.is_int or not isinstance(literal, exp.Literal):
+        return value
+    return exp.cast(value, "int" if abs(int(literal.name)) < 2**31 else "bigint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,15 @@ class Scope:
                 return known
         return self.outer.relation(alias) if self.outer else None
 
+    def _having(self, alias: str, name: str) -> Relation | None:
+        """The innermost relation called `alias` that has, or may have, a column called `name`."""
+        for known in self.relations:
+            if known.alias.lower() == alias.lower() and (
+                known.columns is None or known.find(name) is not None
+            ):
+                return known
+        return self.outer._having(alias, name) if self.outer else None
+
     def resolve(self, node: exp.Column) -> exp.Expr | None:
         """What `node` refers to, as a qualified expression; None if it can only be opaque."""
         parts = [part.name for part in node.parts]
@@ -99,9 +119,10 @@ class Scope:
 
     def _resolve(self, parts: list[str]) -> tuple[exp.Expr | None, list[str]]:
         for skip in range(min(len(parts) - 1, 3)):  # alias.column, or database.table.column
-            relation = self.relation(".".join(parts[: skip + 1])) or (
-                self.relation(parts[skip]) if skip else None
-            )
+            name = ".".join(parts[: skip + 1])
+            if self.relation(name) is None and skip:
+                name = parts[skip]
+            relation = self._having(name, parts[skip + 1]) or self.relation(name)
             if relation is None:
                 continue
             if relation.columns is None:

@@ -32,6 +32,7 @@ from eddies.sql.join_tree import (
     Leaf,
     Outer,
     has_subquery,
+    in_place_of,
     join_tree,
     relations,
     substitute,
@@ -594,7 +595,7 @@ def _redirect(tree: exp.Expr, drafts: Sequence[Draft]) -> None:
     by_relation = {relation: draft for draft in drafts for relation in draft.relations}
     for node in list(tree.find_all(exp.Column)):
         if node.table in by_relation and not isinstance(node.this, exp.Star):
-            node.replace(by_relation[node.table].column(node))
+            node.replace(in_place_of(node, by_relation[node.table].column(node)))
 
 
 def _member_column(member: Member, position: int) -> exp.Column:

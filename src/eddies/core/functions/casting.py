@@ -278,6 +278,12 @@ def _text_to_decimal(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mas
     return narrowed, malformed if bad is None else malformed | bad
 
 
+def _binary_to_text(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, None]:
+    """The bytes as they are. Spark does not ask whether they are UTF-8."""
+    kind = pa.large_binary() if kinds.is_large_string(type_) else pa.binary()
+    return array.cast(kind).view(type_), None
+
+
 _CONVERTERS: dict[tuple[str, str], Converter] = {
     ("bool", "int"): _plain,
     ("bool", "float"): lambda array, type_: _plain(array.cast(pa.int8()), type_),
@@ -308,7 +314,7 @@ _CONVERTERS: dict[tuple[str, str], Converter] = {
     ("text", "date"): parsing.to_date,
     ("text", "instant"): parsing.to_timestamp,
     ("text", "local"): parsing.to_timestamp,
-    ("binary", "text"): lambda array, type_: (array.cast(type_), None),
+    ("binary", "text"): _binary_to_text,
     ("binary", "binary"): _plain,
     ("milliseconds date", "date"): _plain,
     ("date", "text"): _date_to_text,
