@@ -469,6 +469,58 @@ def test_the_last_piece_is_divided_among_threads() -> None:
     assert 16_384 <= max(sizes) <= 30_000
 
 
+def _name_of_thread(value: int) -> bool:
+    time.sleep(0.001)
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("not my day")
+    return True
+
+
+def test_whoever_polls_is_one_of_the_crew() -> None:
+    """Three threads: the one that polls and two others."""
+
+    class Names:
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def emit(self, event: object) -> None:
+            if isinstance(event, Routed):
+                self.names.add(threading.current_thread().name)
+                time.sleep(0.001)
+
+    sink = Names()
+    eddy = Eddy(QUERY, Options(threads=3, batch_rows=2), events=sink)
+    eddy.push("b", batches(RIGHT)[0])
+    eddy.end("b")
+    for _ in range(30):
+        eddy.push("a", batches(LEFT)[0])
+    eddy.end("a")
+    assert drained(eddy).num_rows == 30 * JOINED.num_rows
+    assert eddy.is_done
+    assert threading.current_thread().name in sink.names
+    assert len(sink.names) == 3
+
+
+def test_an_error_of_another_thread_ends_the_polling_one() -> None:
+    """It looks after the others between two pieces, not only when none is left."""
+    n = 2000
+    tables = {"a": pa.table({"x": range(n)}), "b": pa.table({"y": range(n)})}
+    query = make_query(
+        tables,
+        ["a.x = b.y"],
+        selections=(Selection(Call("name", (col("a.x"),)), expensive=True),),
+        functions=(UserFunction("name", _name_of_thread, pa.bool_()),),
+    )
+    eddy = Eddy(query, Options(threads=2, batch_rows=10))
+    eddy.push("b", batches(tables["b"])[0])
+    eddy.end("b")
+    eddy.push("a", batches(tables["a"])[0])
+    eddy.end("a")
+    with pytest.raises(EvaluationError, match="not my day"):
+        drained(eddy)
+    assert sum(router.n_driver_rows for router in eddy._routers) < n
+
+
 def test_a_sink_may_ask_for_progress_on_any_thread() -> None:
     class Asking:
         def __init__(self) -> None:

@@ -25,6 +25,7 @@ import numba
 from numba import types
 
 __all__ = [
+    "BRIEF_PROBE",
     "BRIEF_ROWS",
     "JIT_DISABLED",
     "boolean",
@@ -44,6 +45,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # kernels have many shapes; numba ch
 
 _config: Any = numba.config  # its settings are made at import and have no types
 JIT_DISABLED: bool = bool(_config.DISABLE_JIT)
+BRIEF_PROBE = 2048  # the same of one that looks every row up
 BRIEF_ROWS = 4096  # a kernel that passes once over so many is through in a few microseconds
 
 boolean, u8, i32, i64, u64, f64 = (

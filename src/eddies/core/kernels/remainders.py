@@ -33,7 +33,7 @@ from eddies.core.kernels.intrinsics import (
     prefetch,
     zero_halves8,
 )
-from eddies.core.kernels.jit import i32, i64, inlined, kernel, ro, rw, u8, u64
+from eddies.core.kernels.jit import brief, i32, i64, inlined, kernel, ro, rw, u8, u64
 from eddies.core.kernels.lines import (
     AHEAD,
     WORDS_PER_LINE,
@@ -50,6 +50,7 @@ __all__ = [
     "insert_left",
     "insert_remainders",
     "probe_remainders",
+    "probe_remainders_brief",
     "split_remainders",
 ]
 
@@ -235,6 +236,9 @@ def probe_remainders(
             links[found] = link
             found += link != 0
     return found
+
+
+probe_remainders_brief = brief(probe_remainders)
 
 
 @inlined

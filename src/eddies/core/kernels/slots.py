@@ -16,9 +16,9 @@ import numpy.typing as npt
 from numba import types
 
 from eddies.core.kernels.intrinsics import prefetch
-from eddies.core.kernels.jit import i32, i64, kernel, ro, rw, u64
+from eddies.core.kernels.jit import brief, i32, i64, kernel, ro, rw, u64
 
-__all__ = ["insert_slots", "probe_slots", "word_range"]
+__all__ = ["insert_slots", "probe_slots", "word_range", "word_range_brief"]
 
 _AHEAD = 32
 
@@ -35,6 +35,9 @@ def word_range(words: Words) -> tuple[np.int64, np.int64]:
         lowest = min(lowest, word)
         highest = max(highest, word)
     return lowest, highest
+
+
+word_range_brief = brief(word_range)
 
 
 @kernel(types.int64(ro(u64), ro(i32), rw(i32), u64, rw(i32)))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from eddies.core.kernels.jit import BRIEF_PROBE
 from eddies.core.kernels.remainders import (
     REMAINDERS,
     enter_numbers,
@@ -21,6 +22,7 @@ from eddies.core.kernels.remainders import (
     insert_left,
     insert_remainders,
     probe_remainders,
+    probe_remainders_brief,
     split_remainders,
 )
 from eddies.core.state.buffers import SHELF
@@ -108,7 +110,8 @@ class RemainderTable:
     def probe(self, words: Words, scratch: Scratch) -> int:
         """The newest link of every word that is there, left in the scratch; returns how many."""
         rest = _NOTHING if self._rest is None else self._rest.words
-        return probe_remainders(
+        probe = probe_remainders_brief if words.shape[0] <= BRIEF_PROBE else probe_remainders
+        return probe(
             words,
             self._halves,
             self._spread,

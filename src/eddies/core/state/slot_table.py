@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eddies.core.kernels.slots import insert_slots, probe_slots, word_range
+from eddies.core.kernels.slots import insert_slots, probe_slots, word_range_brief
 from eddies.core.state.buffers import SHELF
 from eddies.core.state.columns import Ids, Words
 from eddies.core.state.scratch import Scratch
@@ -65,7 +65,7 @@ def range_of(words: Words) -> Range | None:
     """The range of some words; None if there are none."""
     if not words.shape[0]:
         return None
-    lowest, highest = word_range(words)
+    lowest, highest = word_range_brief(words)
     return Range(int(lowest), int(highest))
 
 
