@@ -121,6 +121,7 @@ class AutoMode(StateMode):
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
         self._search = Search(graph, stems, seed)
         self._n_parted = 0  # how often parts were found so far
+        self.still_until = float(LOOK)
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
     @property
@@ -236,6 +237,7 @@ class AutoMode(StateMode):
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
+        self.still_until = 0.0
         self._now.begin()
         self._forget_routes()
 
@@ -275,6 +277,7 @@ class AutoMode(StateMode):
         regional.take_over(parting.source, parting.regions, made.stairs.kept_forms())
         self._hand_over(made, regional)
         self._now, self._made = regional, None
+        self.still_until = 0.0
         self._forget_routes()
         return True
 
@@ -305,7 +308,7 @@ class AutoMode(StateMode):
         self._latest = block
         if self._made is not None:
             self._made.statistics.note_streamed(source, block)
-        if self._multiplies or self._is_worth_a_look():
+        if self._multiplies or (self._n_handled() >= self._next_glance and self._is_worth_a_look()):
             self._multiplies = False
             if self._look():
                 self._now.at_safe_point()
@@ -321,6 +324,7 @@ class AutoMode(StateMode):
 
     def end(self, relation: int) -> None:
         self._ended[relation] = True
+        self.still_until = 0.0
         for mode in self._modes_made():
             mode.end(relation)
 
@@ -347,11 +351,16 @@ class AutoMode(StateMode):
                 self._leave_parts(now)
             elif self._glances() and self._search.has_drifted:
                 now.learn_soon()
-        elif self._searches() and self._turn_to_parts():
-            pass
-        elif now is self._stems_mode and self._is_worth_a_look():
-            self._look()
-        return self._now.resume()
+        elif self._searches():
+            self._turn_to_parts()
+        if self._now is self._stems_mode:
+            if now is self._stems_mode and self._is_worth_a_look():
+                self._look()
+            self.still_until = float(min(self._next_glance, self._search.next_glance))
+            return None
+        resumed = self._now.resume()
+        self.still_until = min(self._now.still_until, self._search.next_glance)
+        return resumed
 
     def _look(self) -> bool:
         """Whether STAIRs go on instead of SteMs."""
