@@ -64,6 +64,8 @@ def restless(monkeypatch):
     """Every poll that finds nothing to do may change who keeps the state."""
     fickle = Restless()
     monkeypatch.setattr(auto, "LOOK", 0)
+    never_still = property(lambda _: 0.0, lambda *_: None)
+    monkeypatch.setattr(AutoMode, "still_until", never_still, raising=False)
     monkeypatch.setattr(search, "survey", fickle.survey)
     monkeypatch.setattr(auto, "pays", lambda *_: True)
     monkeypatch.setattr(AutoMode, "_searches", lambda _: fickle.rng.random() < 0.5)

@@ -11,7 +11,7 @@ import pytest
 from eddies.core.kernels import gather as kernels
 from eddies.core.kernels.bloom import PATTERNS, add_words, may_contain
 from eddies.core.kernels.ranges import expand_ranges
-from eddies.core.kernels.sampling import best_cut, n_equal_each, n_equal_pairs
+from eddies.core.kernels.sampling import best_cut, n_equal_each, n_equal_pairs, n_equal_picked
 from eddies.core.kernels.sums import add_rows, sum_parts
 from eddies.core.kernels.words import mix_words, text_words, verify_text, verify_words
 from tests.support import naive
@@ -68,6 +68,17 @@ def test_equal_pairs(n_few: int, n_keys: int) -> None:
     each = np.empty(n_few, np.int64)
     n_equal_each(np.array(few, np.uint64), np.array(many, np.uint64), each)
     assert each.tolist() == naive.n_equal_each(few, many)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 100])
+def test_equal_pairs_at_places(n_rows: int) -> None:
+    rng = np.random.default_rng(n_rows)
+    few, many = rng.integers(0, 9, n_rows, np.uint64), rng.integers(0, 9, 2 * n_rows, np.uint64)
+    few_places, many_places = rng.random(20), rng.random(20)
+    picked_few = [int(few[int(place * n_rows)]) for place in few_places]
+    picked_many = [int(many[int(place * 2 * n_rows)]) for place in many_places]
+    found = n_equal_picked(few, few_places, many, many_places)
+    assert found == naive.n_equal_pairs(picked_few, picked_many)
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 2, 9, 40])

@@ -365,6 +365,7 @@ def test_a_form_without_room_must_promise_more_next_time():
     (form,) = mode._held
     assert mode.migration_policy._dropped == {}
     stairs_of(eddy).history.allowance = 0
+    mode.still_until = 0.0  # as it would be with a budget
     eddy.push("S", batches(data["S"], 500)[0])  # finds no room: the STAIR becomes a view
     drained(eddy)
     assert not mode._held

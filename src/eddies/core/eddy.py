@@ -602,7 +602,7 @@ class Eddy:
                     return True
             if limited:
                 self._budget.check_growth(router)
-            is_still = mode.is_still
+            is_still = router.table.n_handled < mode.still_until
             if not is_still:
                 mode.at_safe_point()
             if not waiting:

@@ -13,7 +13,7 @@ from numba import types
 
 from eddies.core.kernels.jit import f64, i64, inlined, kernel, ro, rw, u64
 
-__all__ = ["best_cut", "n_equal_each", "n_equal_pairs"]
+__all__ = ["best_cut", "n_equal_each", "n_equal_pairs", "n_equal_picked"]
 
 Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -56,6 +56,20 @@ def n_equal_pairs(few: Words, many: Words) -> int:
     total = 0
     for i in range(many.shape[0]):
         total += counts[slot_of(many[i], keys, counts, shift)]
+    return total
+
+
+@kernel(types.int64(ro(u64), ro(f64), ro(u64), ro(f64)))
+def n_equal_picked(few: Words, few_places: Floats, many: Words, many_places: Floats) -> int:
+    """`n_equal_pairs` of the words at some places of two vectors: a place is a share of the length."""
+    picked = np.empty(few_places.shape[0], np.uint64)
+    for i in range(picked.shape[0]):
+        picked[i] = few[np.int64(few_places[i] * few.shape[0])]
+    keys, counts, shift = counted(picked)
+    total = 0
+    for i in range(many_places.shape[0]):
+        word = many[np.int64(many_places[i] * many.shape[0])]
+        total += counts[slot_of(word, keys, counts, shift)]
     return total
 
 

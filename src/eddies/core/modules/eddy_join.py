@@ -27,6 +27,7 @@ from eddies.core.lineage import Signature, bits
 from eddies.core.module import Outcome
 from eddies.core.route import Route, RouteTable
 from eddies.core.stairs.stair import History, Match, Stair, Tuples
+from eddies.core.state.hash_index import PendingChains
 from eddies.core.state.keys import KeySide
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
@@ -113,7 +114,13 @@ class JoinStep:
                 self._join.note(self._own, ids)
             if stair.takes(self._sources):
                 stair.insert(tuples_of(batch), origin.driver, scratch)
-        match, more = self._dual.probe(_keys(batch, stair), scratch)
+        side = _keys(batch, stair)
+        rows = self._dual.find_rows(side, scratch)
+        if rows is not None:
+            found, pending = rows
+            met = self._met_rows(batch, found, scratch) if found else None
+            return met, None if pending is None else self._next_rows(batch, pending, scratch)
+        match, more = self._dual.probe(side, scratch)
         first = None if match is None else self._crossed(batch, match)
         if more is None:
             return first, None
@@ -121,13 +128,33 @@ class JoinStep:
         return first, (piece for piece in crossed if piece is not None)
 
     def _crossed(self, batch: RoutedBatch, match: Match) -> RoutedBatch | None:
-        met = match.stored.signature
+        to = self._after(batch, match.stored.signature)
+        return _crossed(self._graph, batch, match, to, self._checks)
+
+    def _met_rows(self, batch: RoutedBatch, found: int, scratch: Scratch) -> RoutedBatch | None:
+        """`batch` joined with the rows of a view that the scratch has."""
+        dual = self._dual
+        to, rows = self._after(batch, dual.base), scratch.rows[:found]
+        joined = batch.joined(to, dual.source, scratch.positions[:found], rows)
+        return _checked(self._graph, joined, self._checks) if self._checks else joined
+
+    def _next_rows(
+        self, batch: RoutedBatch, pending: PendingChains | None, scratch: Scratch
+    ) -> Iterator[RoutedBatch]:
+        while pending is not None:
+            found, pending = self._dual.find_more(pending, scratch)
+            met = self._met_rows(batch, found, scratch) if found else None
+            if met is not None:
+                yield met
+
+    def _after(self, batch: RoutedBatch, met: Signature) -> Route:
+        """Where tuples go that come of `batch` and tuples of signature `met`."""
         if met is not self._met:  # mostly it is: a STAIR holds tuples of one signature
             old = batch.route.signature
             self._met, self._to = met, self._table.route(_united(old, met))
             self._checks = _newly_covered(self._tree, old, met)
         assert self._to is not None
-        return _crossed(self._graph, batch, match, self._to, self._checks)
+        return self._to
 
 
 def tuples_of(batch: RoutedBatch) -> Tuples:
@@ -187,6 +214,11 @@ def _crossed(
     joined = batch.picked(to, match.positions)
     for source, ids in match.stored.ids.items():
         joined.ids[source] = ids
+    return _checked(graph, joined, checks) if checks else joined
+
+
+def _checked(graph: Graph, joined: RoutedBatch, checks: Sequence[Expr]) -> RoutedBatch | None:
+    """What passes all `checks`."""
     for predicate in checks:
         kept = keep(predicate, joined.column, joined.n_rows, graph.functions)
         if kept is not None:

@@ -1,7 +1,8 @@
 """What a migration policy chooses from: what is held, the best trees, and all parts of these.
 
 A look weighs a dozen choices, and most looks of a query weigh the same dozen, at other sizes. So the
-choices are listed once for each set of trees, together with what the kernels want to know of them.
+choices are listed once for each set of trees, together with what the kernels want to know of them; all
+eddies of a process whose join trees have the same shape use the same lists.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Menus:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self._known: dict[tuple[Forms, int, frozenset[Forms]], Menu] = {}
+        self._known: dict[tuple[Forms, int, frozenset[Forms]], Menu] = planner.menus
 
     def menu(self, outlook: Outlook) -> Menu:
         """What is held, the best tree for each end, and all parts of these, without forms that nobody

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,11 @@ class Planner:
     def beyond(self, form: Form) -> int:
         """The sources on the other side of the join where `form` is held."""
         return self._shape.beyond(form.join, form.source)
+
+    @property
+    def menus(self) -> dict[Any, Any]:
+        """What `stairs.menu` has listed for trees of this shape."""
+        return self._shape.menus
 
     @property
     def tables(self) -> tuple[Sets, Steps]:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from eddies.core.join_tree import JoinTree
 from eddies.core.lineage import bits
-from eddies.core.route import Route
+from eddies.core.route import Route, Way
 
 __all__ = ["Repeats"]
 
@@ -32,6 +32,7 @@ class Repeats:
         for edge in tree.edges:
             self._joined[edge.left] |= 1 << edge.right
             self._joined[edge.right] |= 1 << edge.left
+        self._lookups: dict[Route, list[tuple[Way, tuple[int, int]]]] = {}
 
     def n_tuples(self, routes: Iterable[Route], n_rows: Sequence[int]) -> int:
         """Tuples that asked again, and that were found again; `n_rows` have come, by source. Costs a
@@ -39,24 +40,28 @@ class Repeats:
         """
         asked: dict[tuple[int, int], list[int]] = {}
         for route in routes:
-            sources = route.signature.sources
-            if route.fork is None:
-                continue
-            for after, way in zip(route.fork.leads_to, route.ways, strict=True):
-                n_in, n_out = way.n_in, way.n_out
-                found = after.sources & ~sources
-                if not n_in or not found:
-                    continue
-                target = found.bit_length() - 1
-                askers = self._joined[target] & sources
-                if askers:
-                    asker = bits(askers)[0]
-                    sums = asked.setdefault((asker, target), [0, 0])
-                    sums[0] += n_in
-                    sums[1] += n_out
+            lookups = self._lookups.get(route)
+            if lookups is None:
+                lookups = self._lookups[route] = self._lookups_of(route)
+            for way, between in lookups:
+                if way.n_in:
+                    sums = asked.setdefault(between, [0, 0])
+                    sums[0] += way.n_in
+                    sums[1] += way.n_out
         again = 0
         for (asker, _), (n_in, n_out) in asked.items():
             n_again = n_in - n_rows[asker]
             if n_again > 0:
                 again += n_again * (n_in + n_out) // n_in
         return again
+
+    def _lookups_of(self, route: Route) -> list[tuple[Way, tuple[int, int]]]:
+        """The ways of a route that look for a source, with the asker and that source."""
+        sources, found = route.signature.sources, []
+        if route.fork is None:
+            return []
+        for after, way in zip(route.fork.leads_to, route.ways, strict=True):
+            target = (after.sources & ~sources).bit_length() - 1
+            if target >= 0 and (askers := self._joined[target] & sources):
+                found.append((way, (bits(askers)[0], target)))
+        return found

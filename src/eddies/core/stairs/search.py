@@ -41,7 +41,8 @@ class Search:
         self.n_began_at = 0  # tuples handled, when the last survey began
         self._graph = graph
         self._stems = stems
-        self._rng = np.random.default_rng(seed)
+        self._seed = seed
+        self._rng: np.random.Generator | None = None
         self._drift = Drift()
         self.next_glance = SURVEY  # at which count of tuples handled to compare what steps found
         self._calm = CALM  # of work before the next survey
@@ -76,11 +77,12 @@ class Search:
         if not all(n_rows):
             return None
         tree = make_join_tree(self._graph)
+        self._rng = rng = self._rng or np.random.default_rng(self._seed)
         statistics = self._known(tree, sampled)
         stores = [stem.store for stem in self._stems]
         self._calm = CALM
         for chooser in make_choosers(self._graph, tree, stores, by_content=True).values():
-            found = survey(chooser, n_rows, statistics, self._rng, has_drifted=self.has_drifted)
+            found = survey(chooser, n_rows, statistics, rng, has_drifted=self.has_drifted)
             if isinstance(found, Parting):
                 return found
             if found is Lack.MATCHES:

@@ -2,13 +2,15 @@
 
 All of it depends only on which sources are joined. Eddies of one query have the same shape, in every
 cell and at every spanning tree they return to, so a process works each shape out once (`shape_of`).
-Sets go by number, small ones first. Nothing here is written to after it was made.
+Sets go by number, small ones first. Nothing here changes after it was made; some is made when it is
+first asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +34,7 @@ class Shape:
         self.all_sources = (1 << n_sources) - 1
         self.sets = self._connected_sets()
         self.number_of = {mask: number for number, mask in enumerate(self.sets)}
+        self.menus: dict[Any, Any] = {}  # see `stairs.menu`, which alone knows what is in it
         self._borders: dict[int, list[tuple[int, int, int]]] = {}
         self._beyond: dict[tuple[int, int], int] = {}  # by join and source
 

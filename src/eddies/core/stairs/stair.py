@@ -44,7 +44,7 @@ from eddies.core.stairs.lookup import Verify, Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
 from eddies.core.stairs.tuples import History, Match, Tuples
-from eddies.core.state.hash_index import HashIndex
+from eddies.core.state.hash_index import HashIndex, PendingChains
 from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
@@ -85,7 +85,7 @@ class Stair:
         self._store = store
         self._history = history
         self._flag = role.flag
-        self._base = Signature(1 << source)
+        self.base = Signature(1 << source)
         self._view: HashIndex | None = None
         self._owns_view = False
         self._verify: Verify | None = None  # for a view whose keys are hashed
@@ -152,12 +152,32 @@ class Stair:
             return self._probe_pool(pools[0], words, side, chosen, scratch)
         return None, self._probe_pools(pools, words, side, chosen, scratch) if pools else None
 
+    def find_rows(self, side: KeySide, scratch: Scratch) -> tuple[int, PendingChains | None] | None:
+        """`probe` of a view in the plain case: how many pairs are in the scratch, and the chains that
+        did not fit (`find_more`). None if it is another case: keys are hashed, of several columns or
+        may be NULL, or there are tuples. Most probes are plain, and should cost no more than a SteM's.
+        """
+        view = self._view
+        if view is None or self._expander is not None or self._verify is not None:
+            return None
+        column, ids = side[0]
+        if len(side) > 1 or column.valid(ids) is not None:
+            return None
+        return view.probe(column.words(ids), self._history.routed[self.source], scratch)
+
+    def find_more(
+        self, pending: PendingChains, scratch: Scratch
+    ) -> tuple[int, PendingChains | None]:
+        """The next pairs after those of `find_rows`."""
+        assert self._view is not None
+        return self._view.resume(pending, scratch)
+
     def _probe_view(
         self, view: HashIndex, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
     ) -> tuple[Match | None, Iterator[Match] | None]:
         limit, source = self._history.routed[self.source], self.source
         found, rest = first_found(view, words, limit, side, chosen, self._verify, scratch)
-        base = self._base
+        base = self.base
         first = None if found is None else Match(found[0], Tuples(base, {source: found[1]}))
         if rest is None:
             return first, None

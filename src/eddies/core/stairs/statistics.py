@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge, JoinTree
-from eddies.core.kernels.sampling import n_equal_pairs
+from eddies.core.kernels.sampling import n_equal_pairs, n_equal_picked
 from eddies.core.modules.stem import SteM
 from eddies.core.stairs.stair import History
-from eddies.core.state.columns import Ids
+from eddies.core.state.columns import FixedColumn, Ids
 from eddies.core.state.keys import key_words
 from eddies.core.state.rows import Block
 
@@ -147,6 +147,10 @@ class Statistics:
         self, edge: JoinEdge, window: int | None = None, probing: int | None = None
     ) -> float:
         """Matches by pairs of rows; from the last `window` rows of source `probing` if given."""
+        if window is None and probing is None:
+            known = self._sampled_in_place(edge)
+            if known is not None:
+                return known
         probing = edge.left if probing is None else probing
         stored = edge.other(probing)
         looked_up = self._words(edge, probing, window)
@@ -156,6 +160,25 @@ class Statistics:
         n_pairs = float(looked_up.shape[0]) * float(held.shape[0])
         few, many = sorted((looked_up, held), key=len)
         return max(_UNSEEN, float(n_equal_pairs(few, many))) / n_pairs
+
+    def _sampled_in_place(self, edge: JoinEdge) -> float | None:
+        """`sampled` in the usual case: two large vectors of words that are keys of wanted rows."""
+        sides = []
+        for side, source in enumerate((edge.left, edge.right)):
+            place = self._latest.get(source) or self._stores[source]
+            column = place.column(edge.keys[0][side]) if place.n_rows > SAMPLED_ROWS else None
+            if (
+                len(edge.keys) > 1
+                or self._graph.roles[source].flag is not None
+                or not isinstance(column, FixedColumn)
+                or not column.words_are_values
+                or column.valid(None) is not None
+            ):
+                return None
+            sides.append(column.words(None))
+        left, right = self._places
+        n_found = n_equal_picked(sides[0], left, sides[1], right)
+        return max(_UNSEEN, float(n_found)) / (SAMPLED_ROWS * SAMPLED_ROWS)
 
     def _words(
         self, edge: JoinEdge, source: int, window: int | None = None

@@ -120,8 +120,8 @@ class AutoMode(StateMode):
         self._next_glance = LOOK  # at which count of tuples handled to count those handled again
         self._look_at, self._look_again_at = int(LOOK / SHARE), LOOK  # of these two
         self._search = Search(graph, stems, seed)
-        self._still_until = LOOK  # at which count there may be something to do between batches
         self._n_parted = 0  # how often parts were found so far
+        self.still_until = float(LOOK)
         self._multiplies = False  # whether rows of the last relation, about to come, may multiply
 
     @property
@@ -141,11 +141,6 @@ class AutoMode(StateMode):
     def is_regional(self) -> bool:
         """Whether parts of the data have orders of their own."""
         return isinstance(self._now, RegionalMode)
-
-    @property
-    def is_still(self) -> bool:  # type: ignore[override]  # as long as it is no time for a glance
-        tables = self._tables
-        return len(tables) == 1 and tables[0].n_handled < self._still_until
 
     def check(self, n_threads: int) -> None:
         self._stems_mode.check(n_threads)
@@ -244,7 +239,7 @@ class AutoMode(StateMode):
     def _switch(self) -> None:
         """From now on rows are kept as STAIRs. Every row stored must have been routed."""
         self._now = self._stairs_mode()
-        self._still_until = -1
+        self.still_until = 0.0
         self._now.begin()
         self._forget_routes()
 
@@ -284,6 +279,7 @@ class AutoMode(StateMode):
         regional.take_over(parting.source, parting.regions, made.stairs.kept_forms())
         self._hand_over(made, regional)
         self._now, self._made = regional, None
+        self.still_until = 0.0
         self._forget_routes()
         return True
 
@@ -314,7 +310,7 @@ class AutoMode(StateMode):
         self._latest = block
         if self._made is not None:
             self._made.statistics.note_streamed(source, block)
-        if self._multiplies or self._is_worth_a_look():
+        if self._multiplies or (self._n_handled() >= self._next_glance and self._is_worth_a_look()):
             self._multiplies = False
             if self._look():
                 self._now.at_safe_point()
@@ -330,6 +326,7 @@ class AutoMode(StateMode):
 
     def end(self, relation: int) -> None:
         self._ended[relation] = True
+        self.still_until = 0.0
         for mode in self._modes_made():
             mode.end(relation)
 
@@ -356,13 +353,16 @@ class AutoMode(StateMode):
                 self._leave_parts(now)
             elif self._glances() and self._search.has_drifted:
                 now.learn_soon()
-        elif self._searches() and self._turn_to_parts():
-            pass
-        elif now is self._stems_mode and self._is_worth_a_look():
-            self._look()
-        is_stems = self._now is self._stems_mode
-        self._still_until = min(self._next_glance, self._search.next_glance) if is_stems else -1
-        return self._now.resume()
+        elif self._searches():
+            self._turn_to_parts()
+        if self._now is self._stems_mode:
+            if now is self._stems_mode and self._is_worth_a_look():
+                self._look()
+            self.still_until = float(min(self._next_glance, self._search.next_glance))
+            return None
+        resumed = self._now.resume()
+        self.still_until = min(self._now.still_until, self._search.next_glance)
+        return resumed
 
     def _look(self) -> bool:
         """Whether STAIRs go on instead of SteMs."""

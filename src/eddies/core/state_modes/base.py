@@ -55,7 +55,8 @@ class StateMode(Protocol):
     modules: list[Module]
     stores_on_the_way: bool  # whether steps store tuples: then the budget is checked after each
     spills: bool = False
-    is_still: bool = False  # whether `at_safe_point`, `at_rest` and `resume` never do anything
+    # Until its router has handled so many tuples, `at_safe_point`, `at_rest`, `resume` do nothing.
+    still_until: float = 0.0
     is_silent: bool = False  # whether all sources are silent: `resume` may give out idle work
     is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
     shares: bool = False  # whether several threads may route stored rows once all have come

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.constraints import Move, legal_joins, may_skip_build
@@ -72,6 +73,8 @@ class JoinsMode(StateMode):
             has_predicate = any(o.mask >> stair.source & 1 for o in self._graph.optionals)
             if n_joins[stair.source] == 1 and not has_predicate:
                 self.stairs.demote_to_rows(stair)
+        # A row of such a source has nowhere else to go: its STAIR holds what is routed there.
+        self.stairs.history.is_rewritten = False
 
     def check(self, n_threads: int) -> None:
         if n_threads > 1:
@@ -87,15 +90,17 @@ class JoinsMode(StateMode):
         numbers = range(len(self._graph.relations))
         self._streams = [may_skip_build(self._graph, number, ended) for number in numbers]
         self._may_close = True
+        self.still_until = 0.0
         return self._streams
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
+    def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
         before = self._base.lengths()
         if not before[relation]:
             for source_id in self._graph.relations[relation].roles:
                 self.statistics.begin(source_id)
         self._stems[relation].build(block)
         after = self._base.lengths()
+        batches = []
         for source_id in self._graph.relations[relation].roles:
             limits = self._stamps.limits(self._graph, source_id, before, after)
             rows = self._base.wanted(source_id, block)
@@ -105,7 +110,8 @@ class JoinsMode(StateMode):
                 assert ids is not None
                 self._given_out[source_id] = self._taken[source_id]
                 self._taken[source_id] = int(ids[-1]) + 1
-                yield batch
+                batches.append(batch)
+        return batches
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         lengths = self._base.lengths()
@@ -147,6 +153,7 @@ class JoinsMode(StateMode):
     def end(self, relation: int) -> None:
         self._ended[relation] = self._may_close = True
         self.statistics.ended[relation] = True
+        self.still_until = 0.0
 
     def at_safe_point(self) -> None:
         if self._may_close:
@@ -201,4 +208,10 @@ class JoinsMode(StateMode):
                 stair.close()
 
     def resume(self) -> Resumed | None:
+        needs_care = self._may_close or self._budget_bytes is not None
+        self.still_until = 0.0 if needs_care else self._calm_until()
         return None
+
+    def _calm_until(self) -> float:
+        """`still_until` if nothing ends and there is no budget: these joins are never rearranged."""
+        return inf

@@ -121,6 +121,9 @@ class RegionalMode(JoinsMode):
         self._growth = calm if self._is_watched else _GROWTH
         self._next_lesson = int(n_seen * self._growth) + 1
 
+    def _calm_until(self) -> float:
+        return 0.0
+
     def learn_soon(self) -> None:
         """Data has changed its character: the next lesson is due."""
         self._next_lesson = 0

@@ -14,7 +14,7 @@ view again, so at worst the state is that of SteMs, which spill (`pressed`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import add
 
@@ -111,27 +111,28 @@ class StairsMode(JoinsMode):
             self._tables.append(table)
         return super().step(move, signature, table)
 
-    def take_in(self, relation: int, block: Block) -> Iterator[RoutedBatch]:
-        for batch in super().take_in(relation, block):
+    def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
+        batches = super().take_in(relation, block)
+        if self._held or self._migration is not None or all(self._taken):
+            return batches
+        routed = []
+        for batch in batches:
             source = batch.origin.driver
             if self._is_idle(source):
                 ids = batch.ids[source]
                 assert ids is not None
                 self.joins[0].note(source, ids)
             else:
-                yield batch
+                routed.append(batch)
+        return routed
 
     def _is_idle(self, source: int) -> bool:
-        """Whether rows of `source` need not be routed: no result is possible yet, nothing but rows is
-        kept, and no earlier rows of it wait. Later rows will find them where they are stored.
+        """Whether rows of `source` need not be routed while nothing but rows is kept: no result is
+        possible yet, and no earlier rows of it wait. Later rows will find them where they are stored.
         """
-        if self._held or self._migration is not None:
+        if self.stairs.history.routed[source] < self._given_out[source]:
             return False
-        routed = self.stairs.history.routed[source]
-        first = self._given_out[source]
-        return routed >= first and any(
-            not n and other != source for other, n in enumerate(self._taken)
-        )
+        return any(not n and other != source for other, n in enumerate(self._taken))
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
         batch = super().drive(relation, block)
@@ -146,8 +147,10 @@ class StairsMode(JoinsMode):
     # What is held
 
     def at_safe_point(self) -> None:
-        super().at_safe_point()
-        self._forget_demoted()
+        if self._may_close or self._budget_bytes is not None:
+            super().at_safe_point()
+        if self.stairs.history.n_demoted != self._n_demoted:
+            self._forget_demoted()
         is_early = self._routing is not None and self._n_seen() < self._next_look
         if is_early and self._migration is None:
             return  # as after most batches
@@ -401,7 +404,15 @@ class StairsMode(JoinsMode):
             self._go_on_moving()
         elif self._planner.is_able and not self._has_begun():
             self._scramble()
-        return None
+        return super().resume()
+
+    def _calm_until(self) -> float:
+        """When the next look may be due: a row that is routed is handled at least once."""
+        is_moving = self._migration is not None or self._routing is None
+        if is_moving or not self._plans or not self._has_begun():
+            return 0.0
+        n_handled = sum(table.n_handled for table in self._tables)
+        return float(n_handled + self._next_look - self._n_seen())
 
     def _scramble(self) -> None:
         """Hold what the policy would if the sources that are late came now; they are taken to have as

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.constraints import Move, legal_moves, may_skip_build
@@ -28,7 +29,7 @@ class StemsMode(StateMode):
 
     stores_on_the_way = False
     n_pending = 0
-    is_still = True
+    still_until = inf
     needs_safe_point = False
     forgets = True
     shares = True
