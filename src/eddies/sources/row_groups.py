@@ -108,11 +108,13 @@ def _key_spans(
 ) -> tuple[tuple[int, int] | None, ...]:
     """`ParquetSplit.key_span` of all row groups of a file; worked out once."""
     key = (place.system.type_name, file, column, type_)
-    if key not in _spans_by_key:
+    spans = _spans_by_key.get(key)  # another thread may clear what this one has just seen
+    if spans is None:
         if len(_spans_by_key) >= _MOST_SPANS:
             _spans_by_key.clear()
-        _spans_by_key[key] = tuple(_read_key_spans(footer_of(place, file), file, column, type_))
-    return _spans_by_key[key]
+        spans = tuple(_read_key_spans(footer_of(place, file), file, column, type_))
+        _spans_by_key[key] = spans
+    return spans
 
 
 def _read_key_spans(
