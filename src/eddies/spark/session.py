@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import sys
 import sysconfig
 import tempfile
@@ -108,6 +109,9 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.
         "spark.python.daemon.module": "eddies.spark.daemon",
+        # Java and Python wait for each other 40 ms a task over TCP, whose small packets are held back
+        # until those before them are confirmed. There is nothing to confirm on a socket of the machine.
+        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
         # Every epoch of a streaming query writes two small files into its checkpoint. Without native
         # Hadoop libraries, Spark's usual way starts `chmod` and `ls` processes for each, several
         # times; this one renames, too. Local files have Hadoop's checksums already.
