@@ -37,7 +37,7 @@ def test_any_diversion_same_bag(shape: str, monkeypatch: pytest.MonkeyPatch) -> 
         options = random_options(rng, policy=rng.choice(("random", "auto")))
         found = drive(case.query, case.tables, rng, options, made=made)
         assert_same_bag(found, expected, case)
-        n_diverted += sum(router._diversion.n_diverted for router in made[0]._routers)
+        n_diverted += sum(router.diversion.n_diverted for router in made[0]._routers)
     if shape in ("cycle", "clique", "star"):
         assert n_diverted > 20
 

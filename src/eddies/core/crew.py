@@ -23,13 +23,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from eddies.core.batch import RoutedBatch, Unbuilt
 from eddies.core.budget import Budget
 from eddies.core.output import Output
-from eddies.core.router import WORTH_A_BATCH, Router
+from eddies.core.router import Router
 
 __all__ = ["PIECE_NS", "Crew"]
 
 Start = Callable[[Router, RoutedBatch | Unbuilt], None]
 
 PIECE_NS = 10_000_000  # of work: pieces are cut so that decisions are looked at so often
+_LAST_ROWS = 256  # the last pieces are cut to: few rows may have many matches
 _MOST_READY = 64  # unread result batches at which threads pause
 _GLANCE_S = 0.005  # how often the polling thread, with nothing left to do, looks for results
 
@@ -145,7 +146,7 @@ class Crew:
         """As many rows as one thread should take at a time; the others wait again."""
         n_rows = router.rows_within(PIECE_NS)
         if len(self._waiting) < len(self._routers):  # the last ones: everybody should have some
-            n_rows = min(n_rows, max(WORTH_A_BATCH, waiting.n_rows // 2))
+            n_rows = min(n_rows, max(_LAST_ROWS, waiting.n_rows // 2))
         if waiting.n_rows <= n_rows:
             return waiting
         first, rest = waiting.split(n_rows)

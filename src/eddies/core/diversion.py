@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddies.core.batch import RoutedBatch
+from eddies.core.lineage import Signature
 from eddies.core.module import Step
 from eddies.core.route import Route
 
@@ -48,10 +49,13 @@ class Foretells(Protocol):
 
 
 class Diversion:
-    """Looks after the decisions of one router."""
+    """Looks after the decisions of one router. The ways on which heavy keys were `met` are known to all
+    routers of an eddy: each would have to multiply some rows to find out.
+    """
 
     def __init__(self) -> None:
         self.fan_out = FAN_OUT
+        self.met: set[tuple[Signature, int]] = set()  # with the number of the way
         self.n_diverted = 0  # rows
 
     def apart(
@@ -70,6 +74,7 @@ class Diversion:
             yield choice, batch
             return
         route.ways[choice].has_heavy_keys = True
+        self.met.add((route.signature, choice))
         expected, is_heavy = step.matches(batch)
         heavy = np.flatnonzero(is_heavy & (expected >= FAN_OUT * _GAIN))
         if not heavy.shape[0]:

@@ -150,6 +150,8 @@ class Eddy:
         self._waiting: deque[RoutedBatch | Unbuilt] = deque()
         self.output = Output(self.graph)
         self._routers = [self._make_router(p) for p in self._make_policies(policy)]
+        for router in self._routers:
+            router.diversion.met = self._routers[0].diversion.met
         self._crew = Crew(self._routers, self._waiting, self.output, self._budget)
         self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = self._is_held = bool(self.graph.asked)

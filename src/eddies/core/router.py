@@ -78,7 +78,7 @@ class Router:
         self.ns_deciding = 0
         self.ns_working = 0
         self.ns_indexing = 0
-        self._diversion = Diversion()
+        self.diversion = Diversion()
         self.has_indexed = False  # since somebody last reset this: some index grew
 
     @property
@@ -279,13 +279,13 @@ class Router:
         """Whether it is worth a look at whether some rows are better off on another way."""
         if len(route.ways) == 1:
             return False
-        return way.has_heavy_keys or way.n_out > self._diversion.fan_out * way.n_in
+        return way.has_heavy_keys or way.n_out > self.diversion.fan_out * way.n_in
 
     def _apart(self, batch: RoutedBatch, route: Route, choice: int) -> Iterator[RoutedBatch]:
         """The parts of a batch some of whose rows may be better off elsewhere. The policy does not hear
         of those that go there.
         """
-        for number, part in self._diversion.apart(batch, route, choice, self._prepare):
+        for number, part in self.diversion.apart(batch, route, choice, self._prepare):
             self._forced = (route.ways[number], number == choice)
             yield part
 
@@ -322,6 +322,8 @@ class Router:
         started = self._now()
         decision = self.policy.choose(route.fork)
         way = route.way = route.ways[decision.choice]
+        if (route.signature, way.number) in self.diversion.met:
+            way.is_watched = way.has_heavy_keys = True
         n_left = decision.n_rows
         route.n_left = UNTIL_REOPTIMIZED if n_left is None else max(1, n_left)
         self._routes.add(route)
@@ -345,7 +347,7 @@ class Router:
 
     def _look_at_growth(self, route: Route, way: Way, n_in: int, n_out: int) -> None:
         """More rows came back than went there."""
-        if n_out > self._diversion.fan_out * n_in:
+        if n_out > self.diversion.fan_out * n_in:
             way.is_watched = True
         if n_out > _EXPLODES * n_in and route.n_left < UNTIL_REOPTIMIZED // 2:
             route.n_left = 0

@@ -27,12 +27,12 @@ from eddies.spark.cells import CellPlan, RelationSize, plan_cells, separate_role
 from eddies.spark.exchange import CELL_MARKS, PACKED_TYPE, Pack, make_pack
 from eddies.spark.inputs import Input, most_keys, quoted, row_bytes
 from eddies.spark.key_ranges import RangeFilter, plan_ranges, spans_of
+from eddies.spark.one_cell import may_share_cell, without_merge
 from eddies.spark.reading import HashFilter, Reading
 from eddies.spark.reduced_frames import ReducedFrames
 from eddies.spark.semi_joins import Member, Reducer, plan_semi_joins
 from eddies.spark.shared_cells import plan_shared_cells
 from eddies.spark.slots import Slots
-from eddies.spark.small_joins import without_merge
 from eddies.spark.spark_hash import same_hash, spark_types
 from eddies.spark.stream_task import SHARED
 from eddies.spark.task import EddyTask
@@ -62,6 +62,7 @@ class BlockPlan:
         default_factory=dict
     )  # by relation, where known
     semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
+    n_threads: int = 1  # of each cell, where nobody asked for others
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ class BlockPlan:
         task = EddyTask(
             self.name,
             self.query,
-            options,
+            replace(options, threads=max(options.threads, self.n_threads)),
             self.cells,
             self.order,
             {name: self.reading(name) for name in direct},
@@ -224,9 +225,15 @@ class BlockPlan:
 
 
 def plan_block(
-    block: Block, inputs: Mapping[str, Input], n_slots: int, options: Options
+    block: Block,
+    inputs: Mapping[str, Input],
+    n_slots: int,
+    options: Options,
+    local_threads: int = 1,
 ) -> BlockPlan:
-    """Choose the cells of `block`, whose tables are `inputs`."""
+    """Choose the cells of `block`, whose tables are `inputs`. A task that is alone on a local Spark may
+    have `local_threads`.
+    """
     query = block.query
     windows: dict[str, Window] = {}
     if options.window:
@@ -253,11 +260,14 @@ def plan_block(
     cells = plan_cells(graph, sizes, n_slots, 1 if by_rows else options.cells)
     relations = {relation: inputs[table] for relation, table in tables.items()}
     splits: dict[str, tuple[Split, ...]] = {}
+    n_threads = 1
     if not is_streaming and not access:
         splits = _splits(graph, relations)
         cells = plan_ranges(graph, sizes, splits, n_slots, 1 if by_rows else options.cells, cells)
         if options.cells is None:
-            cells = without_merge(graph, sizes, cells)
+            may_share = may_share_cell(options) and options.prefer is None
+            most = local_threads if may_share else 1
+            cells, n_threads = without_merge(graph, sizes, cells, most)
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)
@@ -278,6 +288,7 @@ def plan_block(
         access,
         prefer,
         splits,
+        n_threads=n_threads,
     )
     if not is_streaming and not access and prefer is None:
         Eddy(separate, options).close()  # what an eddy refuses is refused before any task runs

@@ -67,6 +67,8 @@ def _cells(block: BlockPlan) -> str:
     cells = block.cells
     shape = " x ".join(str(share) for share in cells.shares if share > 1) or "1"
     lines = [f"cells of {block.name}: {cells.n_cells} ({shape})"]
+    if block.n_threads > 1:
+        lines = [f"cells of {block.name}: {cells.n_cells}, of {block.n_threads} threads"]
     if any(delivery.how == "partitions" for delivery in cells.deliveries.values()):
         lines = [f"cells of {block.name}: the partitions of {cells.last}"]
     for name in block.order:

@@ -26,6 +26,7 @@ from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
 from eddies.spark.frame_plan import plan_facts
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
+from eddies.spark.one_cell import local_threads
 from eddies.spark.planned_texts import PlannedTexts
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
@@ -78,12 +79,12 @@ class Planned:
 
     def add_blocks(self) -> None:
         """Choose cells block by block: later ones may read what earlier ones put out."""
-        slots = n_slots(self.spark)
+        slots, threads = n_slots(self.spark), local_threads(self.spark)
         for block in self.plan.blocks:
             for source in block.query.sources:
                 if source.table in self.plan.derived and source.table not in self.inputs:
                     self.inputs[source.table] = self._derived_input(source.table, block)
-            planned = plan_block(block, self.inputs, slots, self.options)
+            planned = plan_block(block, self.inputs, slots, self.options, threads)
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
         prefer = self.options.prefer

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,7 @@ from eddies.sources.pruning import Pruner
 from eddies.sources.row_groups import OpenFile, ParquetSplit
 from eddies.sources.source import Split
 from eddies.spark.key_ranges import RangeFilter
+from eddies.spark.read_ahead import read_ahead
 
 __all__ = ["HashFilter", "Heavy", "Reading", "coordinates_of"]
 
@@ -111,6 +113,27 @@ class Reading:
                 n_before += batch.num_rows
                 if kept.num_rows or even_empty:
                     yield kept
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is one cell as far as this relation goes: all its rows belong to it."""
+        return self.row_share == 1 and not self.filters and self.ranged is None
+
+    def batches_ahead(
+        self, bounds: tuple[Expr, ...], partners: Sequence[PartnerFilter | None]
+    ) -> Iterator[pa.RecordBatch]:
+        """`batches` of a relation that `is_whole`, read by as many threads as there are `partners`: a
+        filter learns, so each thread has one of its own.
+        """
+        with ExitStack() as stack:
+            scans = [
+                stack.enter_context(_Scan(self.columns, self.where, bounds, own, None))
+                for own in partners
+            ]
+            wanted = [split for split in self.splits if scans[0].may_pass(split)]
+            for batch in read_ahead(wanted, [scan.read for scan in scans]):
+                if batch.num_rows:
+                    yield batch
 
     @property
     def uses_bounds(self) -> bool:

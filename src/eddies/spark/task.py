@@ -40,6 +40,7 @@ from eddies.spark.trace import Trace
 __all__ = ["EddyTask"]
 
 _SMALL_ROWS = 16_384  # of a batch: for fewer, routing costs more than the work
+_AHEAD = 4  # batches that wait for each of several threads
 _SMALL_BYTES = 32 << 20  # and no more of them are kept waiting
 
 Arrivals = Callable[[], Iterator[pa.RecordBatch]]
@@ -197,6 +198,16 @@ class EddyTask:
             reading = self.readings[name]
             uses_bounds = reading.uses_bounds and not (is_last and heavy)
             bounds = eddy.bounds(name) if uses_bounds and not eddy.is_hopeless else ()
+            if self._reads_ahead(reading, heavy, decoded):
+                filters = [
+                    eddy.partner_filter(name, self.expected_rows)
+                    if is_last and uses_bounds
+                    else None
+                    for _ in range(self.options.threads)
+                ]
+                arrivals = reading.batches_ahead(bounds, filters)
+                yield from _in_larger_batches(arrivals) if is_last else arrivals
+                return
             if not is_last:
                 yield from reading.batches(coordinates, heavy, bounds=bounds, decoded=decoded)
                 return
@@ -212,10 +223,19 @@ class EddyTask:
                 )
             )
 
+    def _reads_ahead(self, reading: Reading, heavy: Heavy, decoded: DecodedColumns | None) -> bool:
+        """Whether the task's threads share the reading of a relation."""
+        if self.options.threads == 1 or heavy or decoded is not None or not reading.is_whole:
+            return False
+        return len(reading.splits) > 1 and reading.uses_bounds
+
     def _take_in(
         self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        n_before = 0
+        n_before = n_routed = 0
+        # Of the last relation several threads share what waits.
+        shares = self.options.threads > 1 and name == self.order[-1]
+        n_ahead = _AHEAD * self.options.threads if shares else 1
         if not eddy.is_hopeless:
             kept = None
             if name != self.order[-1]:  # whose rows are not stored: it is left to their reader
@@ -224,11 +244,13 @@ class EddyTask:
                 try:
                     chosen = batch if kept is None else kept(batch)
                     eddy.push(name, chosen, batch.num_rows - chosen.num_rows)
-                    while (rows := eddy.poll()) is not None:
-                        yield rows
+                    if eddy.n_in_flight >= n_ahead:
+                        while (rows := eddy.poll()) is not None:
+                            yield rows
+                        n_routed = n_before + batch.num_rows
                 except Exception as error:
                     error.add_note(
-                        f"rows {n_before:,} to {n_before + batch.num_rows:,} of {name!r}"
+                        f"rows {n_routed:,} to {n_before + batch.num_rows:,} of {name!r}"
                     )
                     raise
                 n_before += batch.num_rows
