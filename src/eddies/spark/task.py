@@ -19,6 +19,7 @@ more is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -232,7 +233,7 @@ class EddyTask:
     def _take_in(
         self, eddy: Eddy, name: str, arrivals: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        n_before = n_routed = 0
+        n_rows = n_routed = 0
         # Of the last relation several threads share what waits.
         shares = self.options.threads > 1 and name == self.order[-1]
         n_ahead = _AHEAD * self.options.threads if shares else 1
@@ -241,20 +242,28 @@ class EddyTask:
             if name != self.order[-1]:  # whose rows are not stored: it is left to their reader
                 kept = eddy.partner_filter(name, self.expected_rows, self.order[-1])
             for batch in arrivals:
-                try:
+                n_rows += batch.num_rows
+                with _naming(name, n_routed, n_rows):
                     chosen = batch if kept is None else kept(batch)
                     eddy.push(name, chosen, batch.num_rows - chosen.num_rows)
                     if eddy.n_in_flight >= n_ahead:
                         while (rows := eddy.poll()) is not None:
                             yield rows
-                        n_routed = n_before + batch.num_rows
-                except Exception as error:
-                    error.add_note(
-                        f"rows {n_routed:,} to {n_before + batch.num_rows:,} of {name!r}"
-                    )
-                    raise
-                n_before += batch.num_rows
+                        n_routed = n_rows
+            with _naming(name, n_routed, n_rows):
+                while (rows := eddy.poll()) is not None:
+                    yield rows
         eddy.end(name)
+
+
+@contextmanager
+def _naming(name: str, begin: int, end: int) -> Iterator[None]:
+    """Errors say which rows of a relation were worked on."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"rows {begin:,} to {end:,} of {name!r}")
+        raise
 
 
 def _in_larger_batches(arrivals: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
