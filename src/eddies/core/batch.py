@@ -23,6 +23,7 @@ from eddies.core.kernels.jit import BRIEF_ROWS
 from eddies.core.state.rows import Block, RowStore
 
 if TYPE_CHECKING:
+    from eddies.core.modules.folding import Folded
     from eddies.core.route import Route
 
 __all__ = ["Ids", "Origin", "RoutedBatch", "Unbuilt"]
@@ -60,7 +61,7 @@ class Origin:
 class RoutedBatch:
     """`ids[s]` are the rows of source s, or None: not spanned, or (for the driver) all in order."""
 
-    __slots__ = ("_arrays", "ids", "n_rows", "origin", "route")
+    __slots__ = ("_arrays", "folded", "ids", "n_rows", "origin", "route")
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class RoutedBatch:
         self.ids = ids
         self.n_rows = n_rows
         self._arrays = {} if arrays is None else arrays
+        self.folded: Folded | None = None  # if its rows stand for several results each
 
     def column(self, column: Column) -> pa.Array:
         """The values of `column` for the rows of this batch."""

@@ -26,6 +26,7 @@ from eddies.core.batch import Ids, RoutedBatch
 from eddies.core.evaluate import evaluate
 from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
+from eddies.core.modules.folding import Folded
 from eddies.core.modules.group_table import GroupTable, accumulator_of
 from eddies.core.modules.integer_chain import IntegerChain
 from eddies.core.modules.totals import LOW_BITS, Totals
@@ -81,6 +82,9 @@ class Aggregator:
         n = batch.n_rows
         if n == 0:
             return
+        if batch.folded is not None:
+            self._add_folded(batch, batch.folded)
+            return
         self.n_rows += n
         if self._chains is not None and self._add_chains(batch, self._chains):
             return
@@ -92,6 +96,24 @@ class Aggregator:
         ]
         if self._can_use_totals and self._add_to_totals(n, arguments):
             return
+        self._add_groups(batch, arguments)
+
+    def _add_folded(self, batch: RoutedBatch, folded: Folded) -> None:
+        """Take in rows that stand for several results each."""
+        n_results = int(folded.weights.sum())
+        self.n_rows += n_results
+        if not self._aggregation.groups:
+            if self._totals is None:
+                self._totals = Totals(self._aggregation.aggregates)
+            self._totals.add_integers(n_results, folded.sums)
+            return
+        self._add_groups(batch, [pa.array(folded.weights if s is None else s) for s in folded.sums])
+
+    def _add_groups(self, batch: RoutedBatch, arguments: list[pa.Array | None]) -> None:
+        """Take in rows with the arguments of aggregates; that of count(*) is how many results a row
+        stands for, if not one.
+        """
+        n = batch.n_rows
         grouped = bool(self._aggregation.groups)
         if grouped and self._n_to_pass_on <= 0 and self._add_to_table(batch, arguments):
             return

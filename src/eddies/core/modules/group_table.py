@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddies.core.kernels import grouping
+from eddies.core.kernels.folding import sum_heads
 from eddies.core.kernels.words import mix_words, text_words
 from eddies.core.query import Aggregate
 from eddies.core.state.columns import (
@@ -59,7 +60,9 @@ class Accumulator(Protocol):
         ...
 
     def add(self, groups: Groups, values: pa.Array | None) -> None:
-        """Add the values of a batch to the totals of their groups."""
+        """Add the values of a batch to the totals of their groups; for count(*), how many results each
+        row stands for (None: one).
+        """
         ...
 
     def columns(self, n_groups: int) -> dict[str, pa.Array]:
@@ -89,12 +92,17 @@ class _Totals:
 
 
 class _Count(_Totals):
-    def __init__(self, name: str) -> None:
+    """Of values that are not NULL; or of rows, whose values are how many results each stands for."""
+
+    def __init__(self, name: str, is_of_rows: bool) -> None:
         super().__init__("i8")
         self._name = name
+        self._is_of_rows = is_of_rows
 
     def add(self, groups: Groups, values: pa.Array | None) -> None:
-        if values is None or values.null_count == 0:
+        if self._is_of_rows and values is not None:
+            sum_heads(groups, _numbers(values, pa.int64(), "i8"), self.numbers)
+        elif values is None or values.null_count == 0:
             grouping.count_rows(groups, self.numbers)
         else:
             grouping.count_valid(groups, _valid(values), self.numbers)
@@ -179,7 +187,7 @@ def accumulator_of(
 ) -> Accumulator | None:
     """The totals of `aggregate` over values of `type_` (None: count(*)); None: not computed here."""
     if aggregate.function in ("count_star", "count"):
-        return _Count(name)
+        return _Count(name, aggregate.function == "count_star")
     assert type_ is not None
     if aggregate.function == "sum":
         if pa.types.is_signed_integer(type_):

@@ -22,7 +22,7 @@ from eddies.core.kernels.jit import BRIEF_ROWS
 from eddies.core.kernels.sums import add_rows, add_rows_brief
 from eddies.core.state.columns import FixedColumn
 
-__all__ = ["IntegerChain"]
+__all__ = ["IntegerChain", "integers"]
 
 _INT64 = pa.int64()
 
@@ -30,10 +30,10 @@ _INT64 = pa.int64()
 class IntegerChain:
     """One or more columns that are added from left to right."""
 
-    __slots__ = ("_columns",)
+    __slots__ = ("columns",)
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
-        self._columns = columns
+        self.columns = columns
 
     @classmethod
     def of(cls, expr: Expr) -> Self | None:
@@ -52,8 +52,8 @@ class IntegerChain:
         """The sum for each row of `batch`; None if it has to be computed in another way."""
         totals: npt.NDArray[np.int64] | None = None
         add = add_rows_brief if batch.n_rows <= BRIEF_ROWS else add_rows
-        for column in self._columns:
-            values = _integers(batch, column)
+        for column in self.columns:
+            values = integers(batch, column)
             if values is None:
                 return None
             if totals is None:
@@ -66,7 +66,7 @@ class IntegerChain:
         return totals
 
 
-def _integers(batch: RoutedBatch, column: Column) -> npt.NDArray[np.int64] | None:
+def integers(batch: RoutedBatch, column: Column) -> npt.NDArray[np.int64] | None:
     """The values of a column for the rows of `batch`, if none of them can be NULL."""
     source_id = batch.origin.source_ids[column.source]
     stored = batch.origin.places[source_id].column(column.name)

@@ -31,9 +31,11 @@ from eddies.core.graph import Band, Graph, Relation
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.lineage import Signature, bits
 from eddies.core.module import Outcome
+from eddies.core.modules.folding import Folding
 from eddies.core.query import UserFunction
 from eddies.core.route import Route
-from eddies.core.state.columns import Column
+from eddies.core.state.columns import Column, Words
+from eddies.core.state.fold import Fold
 from eddies.core.state.hash_index import HashIndex, PendingChains
 from eddies.core.state.keys import KeySide, is_exact, key_words, verify_keys
 from eddies.core.state.rows import Block, RowStore
@@ -56,6 +58,7 @@ class SteM:
         self.name = f"stem:{relation.name}"
         self.store = RowStore(relation.name, relation.stored, expected_rows)
         self._hash: dict[tuple[tuple[str, ...], str | None], HashIndex] = {}
+        self._folds: dict[tuple[HashIndex, tuple[str, ...]], Fold | None] = {}
         self._sorted: dict[tuple[str, str | None], SortedIndex] = {}
         self.index_type: type[HashIndex] = HashIndex
         self.lock = threading.Lock()
@@ -83,6 +86,7 @@ class SteM:
     @property
     def n_index_bytes(self) -> int:
         hashed = sum(index.n_bytes for index in self._hash.values())
+        hashed += sum(fold.n_bytes for fold in self._folds.values() if fold is not None)
         return hashed + sum(index.n_bytes for index in self._sorted.values())
 
     @property
@@ -94,6 +98,7 @@ class SteM:
         for index in self._hash.values():
             index.release()
         self._hash.clear()
+        self._folds.clear()
         self._sorted.clear()
         self.store.release()
 
@@ -102,6 +107,7 @@ class SteM:
         for index in self._hash.values():
             index.release()
         self._hash.clear()
+        self._folds.clear()
         self._sorted.clear()
         self.store.keep_only(rows)
         self.generation += 1
@@ -118,6 +124,15 @@ class SteM:
                 return max(usable, key=lambda i: len(i.columns))
             index = self.index_type(self.store, columns, flag)
             return self._hash.setdefault((columns, flag), index)
+
+    def fold(self, index: HashIndex, columns: tuple[str, ...], scratch: Scratch) -> Fold | None:
+        """All rows of `index`, which is up to date, folded by its keys; None if that cannot be done."""
+        with self.lock:
+            fold = self._folds.get((index, columns))
+            if (index, columns) not in self._folds or (fold and fold.n_rows != index.n_rows):
+                fold = Fold.make(index, self.store, columns, scratch)
+                self._folds[index, columns] = fold
+            return fold
 
     def sorted_index(self, column: str, flag: str | None) -> SortedIndex:
         """The sorted index over `column`."""
@@ -145,7 +160,13 @@ class Probe:
     """
 
     def __init__(
-        self, graph: Graph, stem: SteM, target: int, signature: Signature, to: Route
+        self,
+        graph: Graph,
+        stem: SteM,
+        target: int,
+        signature: Signature,
+        to: Route,
+        may_fold: bool = False,
     ) -> None:
         role = graph.roles[target]
         self.name = f"stem:{role.name}"
@@ -157,6 +178,9 @@ class Probe:
         self._graph = graph
         self._signature = signature
         self._is_wired = False
+        self._may_fold = may_fold  # whether `to` is the end, and the store holds all its rows
+        self._folding: Folding | None = None
+        self._n_found = 0
         self._index: HashIndex | None = None
         self._sorted: SortedIndex | None = None
         self._generation = stem.generation
@@ -197,7 +221,17 @@ class Probe:
             self._index = stem.hash_index(tuple(sorted(by_column)), self._flag)
             # The parts that the index has, in its order.
             self._asked = [by_column[column] for column in self._index.columns]
+            self._folding = self._find_folding(self._index)
         return self._index
+
+    def _find_folding(self, index: HashIndex) -> Folding | None:
+        """How matches are folded; None if each must be made, to be checked or told apart."""
+        if not self._may_fold or self._filters or len(self._asked) < len(self._parts):
+            return None
+        stored = [self._stem.store.column(name) for name in index.columns]
+        if type(index) is not HashIndex or not is_exact(stored):
+            return None
+        return Folding.of(self._graph, self._target, index.columns)
 
     @property
     def most_matches(self) -> float:
@@ -241,11 +275,44 @@ class Probe:
             words = words[chosen]
             if chosen.shape[0] == 0:
                 return None, None
+        if self._folding is not None and words.shape[0]:
+            folded = self._folded(batch, words, chosen, index, self._folding, scratch)
+            if folded is not None:
+                return folded if folded.n_rows else None, None
         found, pending = index.probe(words, self._limit(batch), scratch)
+        self._n_found += found
         first = self._matched(batch, found, chosen, index, scratch)
         if pending is None:
             return first, None
         return first, self._resumed(batch, pending, chosen, index, scratch)
+
+    def _folded(
+        self,
+        batch: RoutedBatch,
+        words: Words,
+        chosen: Ids | None,
+        index: HashIndex,
+        folding: Folding,
+        scratch: Scratch,
+    ) -> RoutedBatch | None:
+        """The matches of a batch, folded; None if they have to be made, or may as well be."""
+        if self._limit(batch) < index.n_rows:
+            return None  # it may not match all rows
+        if not folding.pays(index, self._n_found, words.shape[0]):
+            return None
+        fold = self._stem.fold(index, folding.columns, scratch)
+        if fold is None:
+            self._folding = None
+            return None
+        found = index.newest(words, scratch)
+        positions, rows = scratch.positions[:found], scratch.rows[:found]
+        if chosen is not None:
+            positions[:] = chosen[positions]
+        self._n_found += found
+        folded = folding.apply(batch, self._to, positions, rows, fold)
+        if folded is None:
+            self._folding = None  # it is not likely to go better next time
+        return folded
 
     def _resumed(
         self,
@@ -257,6 +324,7 @@ class Probe:
     ) -> Iterator[RoutedBatch]:
         while pending is not None:
             found, pending = index.resume(pending, scratch)
+            self._n_found += found
             matched = self._matched(batch, found, chosen, index, scratch)
             if matched is not None:
                 yield matched

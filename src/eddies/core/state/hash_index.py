@@ -289,15 +289,39 @@ class HashIndex:
         Returns how many there are, and the chains still to follow if they did not all fit; `resume`
         goes on with those. The words of NULL keys must not be among `words`.
         """
-        scratch.reserve(words.shape[0])
-        table = self._table
-        if isinstance(table, SlotTable):
-            found = table.probe(words, scratch)
-        else:
-            found = self._probe_hashed(table, words, scratch)
+        found = self._links(words, scratch)
         if limit < self.n_rows:
             found = skip_newer(scratch.positions, scratch.rows, found, limit, self._chain)
         return self._follow(found, 0, scratch)
+
+    def newest(self, words: Words, scratch: Scratch) -> int:
+        """`probe` for the newest row of each word only, whatever its row id."""
+        found = self._links(words, scratch)
+        (rows_of_brief if found <= BRIEF_ROWS else rows_of)(scratch.rows, found)
+        return found
+
+    def newest_of_all(self, scratch: Scratch) -> Ids:
+        """For each row the newest one with the same key; -1 for those that were not entered."""
+        heads: Ids = np.full(self.n_rows, -1, dtype=np.int32)
+        for start in range(0, self.n_rows, _INSERT_ROWS):
+            stop = min(start + _INSERT_ROWS, self.n_rows)
+            words, keep = self._entered_words(start, stop)
+            entered = None if keep is None else np.flatnonzero(keep)
+            words = words if entered is None else words[entered]
+            scratch.reserve(words.shape[0])
+            found = self._table.probe(words, scratch)
+            rows_of(scratch.rows, found)
+            rows = scratch.positions[:found]
+            heads[start + (rows if entered is None else entered[rows])] = scratch.rows[:found]
+        return heads
+
+    def _links(self, words: Words, scratch: Scratch) -> int:
+        """The links of the newest rows, in the scratch; returns how many there are."""
+        scratch.reserve(words.shape[0])
+        table = self._table
+        if isinstance(table, SlotTable):
+            return table.probe(words, scratch)
+        return self._probe_hashed(table, words, scratch)
 
     def _probe_hashed(
         self, table: LineTable | RemainderTable, words: Words, scratch: Scratch

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.constraints import Move, legal_moves, may_skip_build
+from eddies.core.constraints import Move, is_result, legal_moves, may_skip_build
 from eddies.core.exactly_once import NO_LIMIT, StampRule, can_match
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
@@ -128,8 +128,9 @@ class StemsMode(StateMode):
             return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
         target, graph = move.target, self._graph
         stem = self._stems[graph.roles[target].relation]
-        to = table.route(move.after(signature))
-        probe = Probe(graph, stem, target, signature, to)
+        after = move.after(signature)
+        to = table.route(after)
+        probe = Probe(graph, stem, target, signature, to, is_result(graph, after))
         # What a source brings when it is looked up by a key says nothing about what it brings when only
         # a comparison leads to it: policies learn about that under another number.
         module = target
