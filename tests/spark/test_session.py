@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import eddies
 from eddies.errors import OptionError
 from eddies.spark.java import JavaError, JavaRuntime, find_java, java_home_for_spark
-from eddies.spark.session import default_settings
+from eddies.spark.session import _sockets_in, default_settings
 
 FakeJava = Callable[[str], Path]
 
@@ -147,7 +147,7 @@ print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 def test_connect_is_named_when_the_environment_asks_for_it() -> None:
     program = """
 import eddies
-from eddies.spark.session import SessionError
+from eddies.spark.session import _sockets_in, SessionError
 try:
     eddies.session()
 except SessionError as error:
@@ -241,3 +241,16 @@ def test_a_complete_java_needs_no_launcher(fake_java: FakeJava, tmp_path: Path) 
     runtime = JavaRuntime(home / "bin" / "java", 21, "a test", has_vector_module=True)
     assert java_home_for_spark(runtime, tmp_path / "unused") == home
     assert not (tmp_path / "unused").exists()
+
+
+def test_java_and_python_talk_over_sockets_in_a_folder_that_goes(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir") or "")
+    assert folder.name.startswith("eddies-spark-")
+    spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()
+    assert any(path.is_socket() for path in folder.iterdir())
+
+
+def test_a_path_too_long_for_a_socket_leaves_tcp() -> None:
+    assert _sockets_in(Path("/" + 50 * "a"))["spark.python.unix.domain.socket.enabled"] == "true"
+    assert not _sockets_in(Path("/" + 70 * "a"))

@@ -41,6 +41,9 @@ _LOCK = threading.Lock()
 _ARROW_BATCH_ROWS = 4_096
 _NO_BOUND_BYTES = 2**31 - 1
 
+_SOCKET_NAME_BYTES = 43  # a slash, a dot, a random name and ".sock"
+_SOCKET_PATH_BYTES = 104  # the least that a system allows, its closing zero included
+
 _MIB = 1024 * 1024
 _DRIVER_MEMORY_BYTES_MIN = 1024 * _MIB
 _DRIVER_MEMORY_BYTES_MAX = 8 * 1024 * _MIB
@@ -109,9 +112,6 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.
         "spark.python.daemon.module": "eddies.spark.daemon",
-        # Java and Python wait for each other 40 ms a task over TCP, whose small packets are held back
-        # until those before them are confirmed. There is nothing to confirm on a socket of the machine.
-        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
         # Every epoch of a streaming query writes two small files into its checkpoint. Without native
         # Hadoop libraries, Spark's usual way starts `chmod` and `ls` processes for each, several
         # times; this one renames, too. Local files have Hadoop's checksums already.
@@ -146,6 +146,7 @@ def _start(wanted: dict[str, str]) -> SparkSession:
     settings = default_settings() | {
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log_file.as_uri()}"
     }
+    settings |= _sockets_in(folder)
     builder = SparkSession.builder
     for name, setting in (settings | wanted).items():
         builder = builder.config(name, setting)
@@ -157,6 +158,22 @@ def _start(wanted: dict[str, str]) -> SparkSession:
                 f"Spark did not start on Java {java.version} from {java.found_in} "
                 f"({java.executable}): {error}"
             ) from error
+
+
+def _sockets_in(folder: Path) -> dict[str, str]:
+    """Let Java and Python talk over sockets of the machine, which lie in a folder.
+
+    Over TCP they wait 40 ms a task: small packets are held back until those before are confirmed. The
+    folder is one that is removed at the end, because Spark leaves the sockets there. What its path may
+    be is limited by the system, on some to a hundred letters; then they talk over TCP.
+    """
+    is_short = len(os.fsencode(folder)) + _SOCKET_NAME_BYTES < _SOCKET_PATH_BYTES
+    if not hasattr(socket, "AF_UNIX") or not is_short:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(folder),
+    }
 
 
 def _launch_environment(java: JavaRuntime, folder: Path) -> dict[str, str]:
