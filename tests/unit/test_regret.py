@@ -62,3 +62,16 @@ def test_any_order_same_bag_is_checked_also_where_one_way_finds_nothing(
     with pytest.raises(AssertionError, match="any order, same bag"):
         local.run(query, TABLES, regret=RegretLog()).table()
     assert len(calls) == 8
+
+
+def test_matches_that_are_counted_are_rows_handled_all_the_same() -> None:
+    """Folded, there would be as many results on each way as its last probe found keys."""
+    tables = {
+        "a": pa.table({"x": [n % 40 for n in range(400)], "y": [n % 40 for n in range(400)]}),
+        "b": pa.table({"x": [n % 20 for n in range(200)]}),
+        "c": pa.table({"y": [n % 10 for n in range(100)]}),
+    }
+    text = "SELECT count(*) AS n FROM a, b, c WHERE a.x = b.x AND a.y = c.y"
+    log = RegretLog()
+    assert local.sql(text, tables, regret=log)["n"].to_pylist() == [100 * 10 * 10]
+    assert log.best_cost == 400 + 100 * 10

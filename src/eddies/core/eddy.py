@@ -130,6 +130,7 @@ class Eddy:
             )
         self.mode = with_stems(self.options.stem, self.mode, self.graph, self.stems)
         self.mode.check(self.options.threads)
+        self.mode.may_fold = regret is None  # which counts what reaches a signature on all ways
         self._partners = Partners(self.graph, self.stems)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
