@@ -69,9 +69,9 @@ def test_matches_that_are_counted_are_rows_handled_all_the_same() -> None:
     tables = {
         "a": pa.table({"x": [n % 40 for n in range(400)], "y": [n % 40 for n in range(400)]}),
         "b": pa.table({"x": [n % 20 for n in range(200)]}),
-        "c": pa.table({"y": [n % 10 for n in range(100)]}),
+        "c": pa.table({"y": [n % 10 for n in range(150)]}),
     }
     text = "SELECT count(*) AS n FROM a, b, c WHERE a.x = b.x AND a.y = c.y"
     log = RegretLog()
-    assert local.sql(text, tables, regret=log)["n"].to_pylist() == [100 * 10 * 10]
-    assert log.best_cost == 400 + 100 * 10
+    assert local.sql(text, tables, regret=log)["n"].to_pylist() == [100 * 10 * 15]
+    assert log.best_cost == 400 + 100 * 15
