@@ -87,6 +87,7 @@ class Eddy:
         access: Mapping[str, Access] | None = None,
         lookups: LookupExecutor | None = None,
         completes_probes: bool = True,
+        folds: bool = True,
     ) -> None:
         self.options = options or Options()
         if self.options.window:
@@ -99,6 +100,8 @@ class Eddy:
         self._events = events
         self._stamps = stamps or EarlierOnly()
         self._regret = regret
+        # Regret counts what reaches a signature on all ways.
+        self._may_fold = folds and regret is None
         # A relation goes by its own name, or by that of one of its roles.
         self._relation_ids = {role.name: role.relation for role in self.graph.roles}
         self._relation_ids |= {r.name: i for i, r in enumerate(self.graph.relations)}
@@ -130,7 +133,6 @@ class Eddy:
             )
         self.mode = with_stems(self.options.stem, self.mode, self.graph, self.stems)
         self.mode.check(self.options.threads)
-        self.mode.may_fold = regret is None  # which counts what reaches a signature on all ways
         self._partners = Partners(self.graph, self.stems)
         self._entries = [Entry(self.graph, relation) for relation in self.graph.relations]
         self._ended = [False] * len(self.graph.relations)
@@ -183,7 +185,8 @@ class Eddy:
             raise OptionError(
                 "regret is measured with one thread, state='stems' and no bound on memory"
             )
-        table, collect = RouteTable(self._wiring.expand), self.output.collector().collect
+        table = RouteTable(self._wiring.expand, self._may_fold)
+        collect = self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:
             return RegretRouter(self._regret, table, policy, self._clock, collect, *sizes)

@@ -74,10 +74,13 @@ class Route:
 
 
 class RouteTable:
-    """Routes by signature, made on demand."""
+    """Routes by signature, made on demand. `may_fold`: whether the last step of a route may fold its
+    matches (`modules.folding`).
+    """
 
-    def __init__(self, expander: Expander) -> None:
+    def __init__(self, expander: Expander, may_fold: bool = True) -> None:
         self._expander = expander
+        self.may_fold = may_fold
         self._routes: dict[Signature, Route] = {}
         self._entries: dict[int, Route] = {}  # of base batches, by source
         self._retired: list[Route] = []

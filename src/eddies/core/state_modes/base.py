@@ -61,7 +61,6 @@ class StateMode(Protocol):
     is_settling: bool = False  # whether an epoch ends: `resume` gives out everything that waits
     shares: bool = False  # whether several threads may route stored rows once all have come
     forgets: bool = False  # whether `keep_only` can be asked for
-    may_fold: bool = True  # whether the last probe of a route may fold its matches
 
     @property
     def needs_safe_point(self) -> bool:

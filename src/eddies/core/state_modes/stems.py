@@ -130,7 +130,7 @@ class StemsMode(StateMode):
         stem = self._stems[graph.roles[target].relation]
         after = move.after(signature)
         to = table.route(after)
-        may_fold = self.may_fold and is_result(graph, after)
+        may_fold = table.may_fold and is_result(graph, after)
         probe = Probe(graph, stem, target, signature, to, may_fold)
         # What a source brings when it is looked up by a key says nothing about what it brings when only
         # a comparison leads to it: policies learn about that under another number.
