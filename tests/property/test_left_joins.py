@@ -17,7 +17,7 @@ from eddies.errors import OptionError, PlanError
 from eddies.observe.explain import explain_query
 from eddies.spark.cells import RelationSize, plan_cells, separate_roles
 from eddies.sql import SqlPlan, plan
-from tests.property.test_subqueries import COLUMNS, Above, part_of, random_tables
+from tests.property.test_subqueries import COLUMNS, Above, answer, part_of, random_tables
 from tests.support.bag import assert_same_bag
 
 FIFTH = {"w": {"k": pa.int64(), "z": pa.int64(), "s": pa.string()}}
@@ -145,6 +145,59 @@ def test_left_joins_are_those_of_duckdb(first: int) -> None:
     assert n_whole > 20
 
 
+def random_nested_left_join(rng: random.Random) -> str:
+    """Groups of one padded table, in the places where a text may have a subquery."""
+    left, right, around = rng.choice(("tuw", "twu", "uvt", "vwt", "wtu"))
+    own = f"{right}.{OWN[right]}"
+    more = rng.choice(("", f" AND {own} > 3", f" AND {right}.s <> {left}.s"))
+    from_ = f"{left} LEFT JOIN {right} ON {right}.k = {left}.k{more}"
+    where = rng.choice(("", f" WHERE {left}.k < 6"))
+    value = rng.choice(
+        (f"count({own})", f"sum({own})", f"min({own})", "count(*)", f"max({left}.k)")
+    )
+    correlated = f"{where or ' WHERE true'} AND {left}.k = o.k"
+    other = f"o.{OWN[around]}"
+    return rng.choice(
+        (
+            f"SELECT x.n, count(*) AS c FROM (SELECT {left}.k, {value} AS n FROM {from_}{where} "
+            f"GROUP BY {left}.k) AS x GROUP BY x.n",
+            f"WITH x AS (SELECT {left}.k, {value} AS n FROM {from_}{where} GROUP BY {left}.k) "
+            f"SELECT x.n, o.k, {other} AS y FROM x JOIN {around} o ON o.k = x.k",
+            f"SELECT o.k, {other} AS y FROM {around} o WHERE {other} > (SELECT {value} FROM {from_}{where})",
+            f"SELECT o.k FROM {around} o WHERE {other} > (SELECT {value} FROM {from_}{correlated})",
+            f"SELECT o.k, (SELECT {value} FROM {from_}{where}) AS n FROM {around} o",
+            f"SELECT o.k, (SELECT {value} FROM {from_}{correlated}) AS n FROM {around} o",
+            f"SELECT o.k FROM {around} o WHERE o.k IN (SELECT {value} FROM {from_}{where} "
+            f"GROUP BY {left}.k HAVING count({own}) < 3)",
+            f"SELECT {left}.k, (SELECT max(o.k) FROM {around} o WHERE o.k = {left}.k) AS m, {value} AS n "
+            f"FROM {from_}{where} GROUP BY {left}.k",
+        )
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 150, 50))
+def test_groups_of_one_padded_table_are_those_of_duckdb(first: int) -> None:
+    n_padded = 0
+    for seed in range(first, first + 50):
+        rng = random.Random(f"nested left joins {seed}")
+        tables, text = tables_of(rng), random_nested_left_join(rng)
+        above, names = Above(tables), list(tables)
+        expected = above.answer(text)
+        planned = plan(
+            text,
+            {name: table.schema for name, table in tables.items()},
+            host="spark",
+            schema_of=above.schema_of,
+            direct=names,
+            may_ask=True,
+            may_pad=names,
+        )
+        found = answer(planned, above, rng.choice((1, 2, 3, 8)))
+        assert_same_bag(found, expected, text, 11)
+        n_padded += sum(asked.padded for block in planned.blocks for asked in block.query.exists)
+    assert n_padded > 15
+
+
 SCHEMAS = {name: pa.schema(columns.items()) for name, columns in (COLUMNS | FIFTH).items()}
 
 
@@ -152,6 +205,8 @@ SCHEMAS = {name: pa.schema(columns.items()) for name, columns in (COLUMNS | FIFT
     "text",
     [
         "SELECT t.x, w.z FROM t LEFT JOIN w ON w.k = t.k",
+        "SELECT t.x, count(DISTINCT w.z), count(w.k) FROM t LEFT JOIN w ON w.k = t.k GROUP BY t.x",
+        "SELECT t.x, count(w.z) FROM t LEFT JOIN w ON w.k = t.k WHERE w.z > 1 OR t.k = 1 GROUP BY t.x",
         "SELECT t.x, w.z FROM t JOIN u ON t.k = u.k LEFT JOIN w ON w.k = t.k WHERE w.z > 1",
         "SELECT t.x, w.z FROM t JOIN u ON t.k = u.k LEFT JOIN w ON w.k = t.k AND t.x > 3",
         "SELECT t.x, w.z FROM t JOIN u ON t.k = u.k LEFT JOIN w ON w.k < t.k",

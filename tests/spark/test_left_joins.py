@@ -24,6 +24,10 @@ TEXTS = (
     "SELECT p.k, count(*) AS n FROM f JOIN d ON f.a = d.k LEFT JOIN p ON p.k = f.b "
     "WHERE f.id < 900 GROUP BY p.k "
     "ORDER BY n DESC, p.k NULLS LAST LIMIT 5",
+    "SELECT x.n, count(*) AS c FROM (SELECT f.a, count(p.v) AS n FROM f LEFT JOIN p "
+    "ON p.k = f.b AND p.v > 3 GROUP BY f.a) AS x GROUP BY x.n ORDER BY c DESC, x.n",
+    "SELECT d.name, (SELECT sum(p.v) FROM f LEFT JOIN p ON p.k = f.b WHERE f.id > 9999) AS none "
+    "FROM d WHERE d.k < (SELECT count(p.v) FROM f LEFT JOIN p ON p.k = f.b WHERE f.a > 3)",
 )
 
 

@@ -165,7 +165,7 @@ class _Splitter:
                 for node in part if isinstance(part, list) else [part]:
                     if isinstance(node, exp.Expr):
                         substitute(node, values)
-        if self._host == "spark" and _is_leaf(root):
+        if self._host == "spark":
             alone = self._alone(select, root)
             if alone is not None:
                 return alone
@@ -224,20 +224,29 @@ class _Splitter:
         return merging
 
     def _alone(self, select: exp.Select, root: Group) -> exp.Select | None:
-        """A SELECT of groups of one table that tasks read themselves: grouped where it is read."""
-        leaf = root.items[0]
+        """A SELECT of groups of one table that tasks read themselves, be it alone or padded by LEFT JOIN:
+        grouped where it is read.
+        """
+        padding, inner = self._padded(root, 1)
+        inner = root if inner is None else inner
+        leaf = inner.items[0] if len(inner.items) == 1 else None
         member = self._member(leaf) if isinstance(leaf, Leaf) else None
-        if member is None or member.table not in self._direct or root.nullable:
+        if member is None or member.table not in self._direct or inner.nullable:
             return None
-        if any(has_subquery(condition) for condition in root.conjuncts):
+        if any(has_subquery(condition) for condition in inner.conjuncts):
             return None
-        draft = Draft(f"__eddy_{self._n_blocks}", [member], self._functions, False, self._settings)
-        if any(draft.take(condition) is not None for condition in root.conjuncts):
+        name, asked = f"__eddy_{self._n_blocks}", [member for _, member in padding]
+        draft = Draft(name, [member], self._functions, False, self._settings, asked)
+        if any(draft.ask(question) is not None for question, _ in padding):
+            return None
+        if any(draft.take(condition) is not None for condition in inner.conjuncts):
             return None
         merging = self._merge(select, draft)
         if merging is None:
             return None
         self._next_name()
+        for relation in draft.padded:
+            self._say(f"{relation} pads rows in the block")
         set_from(merging, Group([Leaf(exp.to_table(draft.name))], False))
         self._subqueries(merging)
         return merging
@@ -310,9 +319,20 @@ class _Splitter:
         """The tables that LEFT JOIN adds to the rows of a group, which is then without them; none if
         not all can be added in the block.
         """
+        padding, inner = self._padded(group, MIN_SOURCES)
+        if inner is not None:
+            group.items, group.conjuncts = inner.items, inner.conjuncts
+        return padding
+
+    def _padded(
+        self, group: Group, least: int
+    ) -> tuple[list[tuple[Question, Member]], Group | None]:
+        """The tables that LEFT JOIN adds to a group of at least so many, and that group; none if not all
+        of them can be added in the block.
+        """
         found = padding_of(group) if self._may_ask and self._may_pad else None
         if found is None:
-            return []
+            return [], None
         questions, inner = found
         items = [item for item in inner.items if isinstance(item, Leaf)]
         members = [member for member in map(self._member, items) if member is not None]
@@ -321,19 +341,16 @@ class _Splitter:
         for question in questions:
             member = self._member(Leaf(question.item))
             if member is None or member.table not in self._may_pad or member.table in tables:
-                return []
+                return [], None
             tables.append(member.table)
             padding.append((question, member))
         if len(tables) > MAX_SOURCES or not set(tables) <= self._direct:
-            return []
+            return [], None
         asked = [member for _, member in padding]
         trial = Draft("", members, self._functions, False, self._settings, asked)
-        if len(members) < MIN_SOURCES or any(
-            trial.ask(question) is not None for question in questions
-        ):
-            return []
-        group.items, group.conjuncts = inner.items, inner.conjuncts
-        return padding
+        if len(members) < least or any(trial.ask(question) is not None for question in questions):
+            return [], None
+        return padding, inner
 
     def _questions(self, group: Group, members: list[Member]) -> Questions:
         """The conditions of a group that ask a base table whether it has a matching row."""
