@@ -163,14 +163,14 @@ def random_nested_left_join(rng: random.Random) -> str:
             f"GROUP BY {left}.k) AS x GROUP BY x.n",
             f"WITH x AS (SELECT {left}.k, {value} AS n FROM {from_}{where} GROUP BY {left}.k) "
             f"SELECT x.n, o.k, {other} AS y FROM x JOIN {around} o ON o.k = x.k",
-            f"SELECT o.k, {other} AS y FROM {around} o WHERE {other} > (SELECT {value} FROM {from_}{where})",
+            f"SELECT o.k FROM {around} o WHERE {other} > (SELECT {value} FROM {from_}{where})",
             f"SELECT o.k FROM {around} o WHERE {other} > (SELECT {value} FROM {from_}{correlated})",
             f"SELECT o.k, (SELECT {value} FROM {from_}{where}) AS n FROM {around} o",
             f"SELECT o.k, (SELECT {value} FROM {from_}{correlated}) AS n FROM {around} o",
             f"SELECT o.k FROM {around} o WHERE o.k IN (SELECT {value} FROM {from_}{where} "
             f"GROUP BY {left}.k HAVING count({own}) < 3)",
-            f"SELECT {left}.k, (SELECT max(o.k) FROM {around} o WHERE o.k = {left}.k) AS m, {value} AS n "
-            f"FROM {from_}{where} GROUP BY {left}.k",
+            f"SELECT {left}.k, (SELECT max(o.k) FROM {around} o WHERE o.k = {left}.k) AS m, "
+            f"{value} AS n FROM {from_}{where} GROUP BY {left}.k",
         )
     )
 

@@ -11,11 +11,14 @@ A partial may be given out in several rows of the same group; merging does not m
 
 The mean of decimals must be rounded half up *once*, to four more digits than its argument. A plain
 division in Spark SQL rounds to some other number of digits first, so the quotient is made exact
-before the division: with S the sum, C the count and u the unit of the last digit wanted,
+before the division: with S the sum, C the count and u the unit of the last digit wanted, C u divides
 
-    N = 2 |S| + C u      mean = (N - N mod 2 C u) / 2 C      with the sign of S,
+    S + S mod C u - 2 S mod C u
 
-which is a whole number of units, whatever digits the division keeps.
+For if S = k C u + r, that is k C u, and C u more if twice r has another C u in it (mod has the sign
+of its left side, so negative sums need no other words). The mean is that over C: a whole number of
+units, whatever digits the division keeps. Without values S is NULL, and so is the mean, before
+anybody divides by zero.
 """
 
 from __future__ import annotations
@@ -102,26 +105,16 @@ def _decimal_mean(argument: Typed, partials: Partials) -> exp.Expr:
     wanted = pa.decimal128(precision + _MEAN_DIGITS, scale + _MEAN_DIGITS)
     s = _as_decimal(exp.Sum(this=partials("sum", argument, total)), total)
     counted = exp.Sum(this=partials("count", argument, pa.int64()))
-    c = _as_decimal(_unless_zero(counted), pa.decimal128(_COUNT_DIGITS, 0))
+    c = _as_decimal(counted, pa.decimal128(_COUNT_DIGITS, 0))
     unit = exp.Literal.number("0." + "0" * (wanted.scale - 1) + "1")
-    two = exp.Literal.number(2)
-    twice_count = exp.paren(_times(c, two))
-    n = exp.paren(
-        exp.Add(this=_times(exp.Abs(this=s.copy()), two.copy()), expression=_times(c.copy(), unit))
+    divisor = exp.paren(_times(c, unit))
+    whole = exp.Sub(
+        this=exp.Add(this=s, expression=exp.Mod(this=s.copy(), expression=divisor)),
+        expression=exp.Mod(
+            this=exp.paren(_times(s.copy(), exp.Literal.number(2))), expression=divisor.copy()
+        ),
     )
-    rest = exp.paren(exp.Mod(this=n, expression=exp.paren(_times(twice_count.copy(), unit.copy()))))
-    whole = exp.paren(exp.Sub(this=n.copy(), expression=rest))
-    mean = exp.paren(exp.Div(this=whole, expression=twice_count))
-    signed = exp.Case(
-        ifs=[
-            exp.If(
-                this=exp.LT(this=s, expression=exp.Literal.number(0)),
-                true=exp.Neg(this=mean.copy()),
-            )
-        ],
-        default=mean,
-    )
-    return _as_decimal(signed, wanted)
+    return _as_decimal(exp.Div(this=exp.paren(whole), expression=c.copy()), wanted)
 
 
 def _mean_is_exact(total: pa.DataType) -> bool:
@@ -130,10 +123,10 @@ def _mean_is_exact(total: pa.DataType) -> bool:
     if scale > MAX_DIGITS:
         return False
     one, unit, count = (pa.decimal128(*t) for t in ((1, 0), (scale, scale), (_COUNT_DIGITS, 0)))
-    twice_count = _exact("multiply", count, one)
-    n = _exact("add", _exact("multiply", total, one), _exact("multiply", count, unit))
-    rest = _exact("modulo", n, _exact("multiply", twice_count, unit))
-    mean = _exact("divide", _exact("subtract", n, rest), twice_count)
+    divisor = _exact("multiply", count, unit)
+    once = _exact("add", total, _exact("modulo", total, divisor))
+    twice = _exact("modulo", _exact("multiply", total, one), divisor)
+    mean = _exact("divide", _exact("subtract", once, twice), count)
     return mean is not None and mean.scale >= scale
 
 
