@@ -5,6 +5,7 @@ Spark runs the text itself for comparison; names, types and rows of the answers 
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -249,6 +250,27 @@ def test_a_subquery_over_the_table_it_is_correlated_with(
     """The name of the table inside is the name of a relation outside."""
     text = f"SELECT a.i32, y.z FROM a JOIN b AS y ON a.k = y.bk WHERE {where}"
     check(spark, all_types, text, 2)
+
+
+def test_means_of_random_decimals(spark: SparkSession) -> None:
+    """Of both signs, with ties, in groups of all sizes; some groups have no value."""
+    rng = random.Random(5)
+    rows = [
+        (group, None if group % 50 == 0 or rng.random() < 0.1 else rng.randrange(-300, 300))
+        for group in range(600)
+        for _ in range(rng.choice((1, 2, 3, 8, 16, 64)))
+    ]
+    numbers = [None if number is None else Decimal(number) / 100 for _, number in rows]
+    tables = {
+        "a": pa.table({"g": [g for g, _ in rows], "x": pa.array(numbers, pa.decimal128(9, 2))}),
+        "b": pa.table({"k": list(range(600))}),
+    }
+    registered(spark, tables)
+    joined = "FROM a JOIN b ON a.g = b.k"
+    means = "avg(x) AS m, avg(CAST(x AS DECIMAL(25, 2))) AS wide, avg(x * 3.7) AS products"
+    for text in (f"SELECT g, {means} {joined} GROUP BY g", f"SELECT {means} {joined} WHERE g = 50"):
+        planned = check(spark, tables, text, 2)
+        assert "partial aggregates are merged above" in planned.reasons
 
 
 def test_mean_of_decimals_is_rounded_once(spark: SparkSession) -> None:

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from eddies.core.expr import Call, Literal
+from eddies.core.modules import aggregate as aggregate_module
 from eddies.core.modules import group_table
 from eddies.core.options import Options
 from eddies.core.query import Aggregate, Aggregation, Output
@@ -274,6 +276,41 @@ def test_partial_aggregation_holds_a_bounded_number_of_groups() -> None:
     batches, table = partial_rows(1_600_000, 400_000, Options(batch_rows=50_000))
     assert_merges_to(batches, table)
     assert sum(batch.num_rows for batch in batches) > 400_000, "a group may come in several rows"
+
+
+def judged_rows(n_rows: int, n_groups: int, options: Options, least: int) -> pa.Table:
+    """Counts of groups, of which those with fewer than `least` rows may be left out."""
+    table = pa.table({"g": pa.array(np.arange(n_rows) * 7919 % n_groups)})
+    having = Call("ge", (col(".n"), Literal(least, pa.int64())))
+    aggregation = Aggregation(
+        (Output("g", col("t.g"), pa.int64()),),
+        (Aggregate("n", "count_star", None, pa.int64()),),
+        partial=True,
+        having=having,
+    )
+    query = make_query({"t": table}, output=(), aggregation=aggregation)
+    return run(query, {"t": table}, options).table()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_groups_are_left_out_when_all_their_rows_are_there(threads: int) -> None:
+    options = Options(batch_rows=100, threads=threads)
+    found = judged_rows(1_050, 100, options, 11)
+    assert found.num_rows == 50
+    assert set(found["n"].to_pylist()) == {11}
+    assert judged_rows(1_050, 100, options, 12).num_rows == 0
+    assert judged_rows(0, 100, options, 1).num_rows == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nothing_is_left_out_once_groups_were_handed_out(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aggregate_module, "_MOST_JUDGED", 60)
+    found = judged_rows(1_050, 100, Options(batch_rows=100, threads=threads), 11)
+    merged = found.group_by("g").aggregate([("n", "sum")])
+    assert merged.num_rows == 100
+    assert sorted(set(merged["n_sum"].to_pylist())) == [10, 11]
 
 
 def test_partial_aggregation_of_few_groups_is_whole() -> None:

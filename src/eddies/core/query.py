@@ -143,12 +143,15 @@ class Aggregation:
 
     The answer has the columns `groups` then `aggregates`; `Query.output` is ignored. With `partial`
     a group may be given out in several rows, which someone above merges: then memory is bounded,
-    and grouping can stop where it does not pay.
+    and grouping can stop where it does not pay. Of groups that are given out whole those are left out
+    for which `having` is not true; it reads columns of the answer. Who states it vouches that no other
+    eddy has results of the same groups.
     """
 
     groups: tuple[Output, ...]
     aggregates: tuple[Aggregate, ...]
     partial: bool = False
+    having: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

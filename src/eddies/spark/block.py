@@ -268,6 +268,12 @@ def plan_block(
             may_share = may_share_cell(options) and options.prefer is None
             most = local_threads if may_share else 1
             cells, n_threads = without_merge(graph, sizes, cells, most)
+    # The only cell has all rows of every group, unless partitions of a DataFrame are cells, too.
+    is_whole = cells.n_cells == 1 and all(d.how == "direct" for d in cells.deliveries.values())
+    if separate.aggregation is not None and is_whole and not is_streaming:
+        judged = replace(separate.aggregation, having=block.having)
+        separate = replace(separate, aggregation=judged)
+        graph = make_graph(separate)
     exchanged = [d for d in cells.deliveries.values() if d.how == "exchange"]
     if len(exchanged) == 1 and options.cells is None and not is_streaming:
         cells = _fed_by_partitions(cells, exchanged[0].relation, graph)

@@ -72,6 +72,7 @@ class Draft:
         self._questions: dict[str, tuple[list[Expr], Exists]] = {}
         types = {member.relation: _types(member.schema) for member in (*members, *asked)}
         self.lowering = Lowering(types, functions, settings)
+        self.settings = settings
         self._functions = tuple(functions)
         self._conditions: list[Expr] = []
         self._never = False

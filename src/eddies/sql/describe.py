@@ -51,6 +51,8 @@ def _block(block: Block) -> Iterator[str]:
     for condition in query.filters:
         yield f"  filter{_cost(condition.expensive)} {render(condition.expr)}"
     yield from _answer(query)
+    if block.having is not None:
+        yield f"  of groups that are whole {render(block.having)}"
 
 
 def _answer(query: Query) -> Iterator[str]:

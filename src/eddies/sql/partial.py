@@ -23,6 +23,7 @@ from sqlglot import exp
 from eddies.core.expr import Expr
 from eddies.core.query import Aggregate, AggregateFunction, Aggregation, Output
 from eddies.sql.block import Draft
+from eddies.sql.having import condition_on_groups
 from eddies.sql.join_tree import has_subquery, relations
 from eddies.sql.lower import RULES
 from eddies.sql.merge import merged
@@ -44,8 +45,9 @@ _OF_A_SET = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 
 def aggregate_partially(
     select: exp.Select, draft: Draft, functions: Collection[str]
-) -> tuple[exp.Select, Aggregation] | None:
-    """The SELECT over partial rows of `draft` and the aggregation that makes them, or None.
+) -> tuple[exp.Select, Aggregation, Expr | None] | None:
+    """The SELECT over partial rows of `draft`, the aggregation that makes them, and what HAVING asks of
+    whole groups (`having`); or None.
 
     `functions` are the user's own (lower case), which never aggregate. `select` is left unchanged.
     """
@@ -53,9 +55,13 @@ def aggregate_partially(
         return None
     result = select.copy()
     try:
-        return result, _Rewriting(result, draft, functions).run()
+        rewriting = _Rewriting(result, draft, functions)
+        aggregation = rewriting.run()
     except CannotLower:
         return None
+    if rewriting.of_sets:  # then groups of the block are finer than those of the text
+        return result, aggregation, None
+    return result, aggregation, condition_on_groups(result, draft.name, aggregation, draft.settings)
 
 
 class _Rewriting:
@@ -67,14 +73,14 @@ class _Rewriting:
         self._groups: dict[Expr, Output] = {}
         self._keys: list[tuple[exp.Expr, Expr]] = []
         self._partials: dict[tuple[str, Expr | None], Aggregate] = {}
-        self._of_sets = False
+        self.of_sets = False
 
     def run(self) -> Aggregation:
         keys = self._group_keys()
         found = [call for clause in self._clauses() for call in _aggregates(clause)]
         if not found and not keys:
             keys = self._distinct_items()
-        self._of_sets = bool(found) and all(map(_ignores_duplicates, found))
+        self.of_sets = bool(found) and all(map(_ignores_duplicates, found))
         for position, key in enumerate(keys):
             wanted = key.name if isinstance(key, exp.Column) else f"key_{position + 1}"
             self._keys.append((key.unnest().copy(), self._group(key, wanted)))
@@ -174,7 +180,7 @@ class _Rewriting:
             if isinstance(node.this, exp.Distinct):
                 node.set("this", node.this.expressions[0])
             return merged(node, self._draft, self._partial)
-        if not self._of_sets:
+        if not self.of_sets:
             raise CannotLower("DISTINCT beside other aggregates runs above")
         arguments = [
             self._key_column(self._group(argument, "argument"))

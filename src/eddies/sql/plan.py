@@ -20,6 +20,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from eddies.core.expr import Expr
 from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
@@ -41,11 +42,13 @@ class Block:
 
     `pushdown` repeats, by source name, the selections of the query as Spark SQL over the bare column
     names of the source: whoever reads the rows may drop those for which one of them is not true.
+    `having` is a condition on groups that leave an eddy whole (`Aggregation.having`).
     """
 
     name: str
     query: Query
     pushdown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    having: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def plan(
         frozenset(may_pad),
     )
     blocks = tuple(
-        Block(name, outcome.blocks[name], outcome.pushdown[name])
+        Block(name, outcome.blocks[name], outcome.pushdown[name], outcome.having.get(name))
         for name in sorted(outcome.blocks, key=_number)
     )
     above = outcome.above

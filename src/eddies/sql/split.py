@@ -20,6 +20,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
+from eddies.core.expr import Expr
 from eddies.core.query import MAX_SOURCES, Aggregation, Output, Query, UserFunction
 from eddies.sql.aggregate import aggregation_of
 from eddies.sql.ask import Question, question_of
@@ -66,6 +67,7 @@ class Split:
     blocks: dict[str, Query] = field(default_factory=dict)
     constants: dict[str, pa.Table] = field(default_factory=dict)
     pushdown: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    having: dict[str, Expr] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     derived_trees: dict[str, exp.Query] = field(default_factory=dict)
     above: exp.Query | None = None
@@ -218,13 +220,15 @@ class _Splitter:
         found = aggregate_partially(select, draft, self._function_names)
         if found is None:
             return None
-        merging, aggregation = found
+        merging, aggregation, having = found
         self._finish(draft, aggregation=aggregation)
+        if having is not None:
+            self.result.having[draft.name] = having
         self._say("partial aggregates are merged above")
         return merging
 
     def _alone(self, select: exp.Select, root: Group) -> exp.Select | None:
-        """A SELECT of groups of one table that tasks read themselves, be it alone or padded by LEFT JOIN:
+        """A SELECT of groups of one table that tasks read themselves, alone or padded by LEFT JOIN,
         grouped where it is read.
         """
         padding, inner = self._padded(root, 1)
@@ -327,8 +331,8 @@ class _Splitter:
     def _padded(
         self, group: Group, least: int
     ) -> tuple[list[tuple[Question, Member]], Group | None]:
-        """The tables that LEFT JOIN adds to a group of at least so many, and that group; none if not all
-        of them can be added in the block.
+        """The tables that LEFT JOIN adds to a group of at least so many, and that group; none if not
+        all of them can be added in the block.
         """
         found = padding_of(group) if self._may_ask and self._may_pad else None
         if found is None:

@@ -12,6 +12,9 @@ With `Aggregation.partial` someone above merges again, so groups need not be who
 bounded: more than `_MOST_GROUPS` of them are handed out (`take_out`) and a new collection begins.
 Where grouping hardly makes rows fewer, they are passed on as groups of one row for a while, at the
 price of a projection, and grouping is tried again later.
+
+If groups may be left out (`Aggregation.having`), more of them are held before any are handed out. Of
+what was handed out nobody knows whether it was the whole group: from then on nothing is left out.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.evaluate import evaluate
+from eddies.core.evaluate import evaluate, keep
 from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.modules.folding import Folded
@@ -47,6 +50,7 @@ __all__ = ["Aggregator"]
 
 _FEWEST_PARTIAL_ROWS = 65_536
 _MOST_GROUPS = 1_048_576  # groups that a partial aggregation holds
+_MOST_JUDGED = 2_097_152  # the same where groups are left out in the end: 0.3 GB of sums by a key
 _TRIED_GROUPS = 262_144  # fewer groups say little about how many rows share one
 _WORTH_GROUPING = 0.75  # partial groups are passed on ungrouped above this share of the rows
 _PASSED_ON = 1_048_576  # rows passed on before grouping is tried again
@@ -75,6 +79,7 @@ class Aggregator:
         self._chains = None if aggregation.groups else _chains(aggregation.aggregates)
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
+        self._having = aggregation.having
         self.n_rows = 0
 
     def add(self, batch: RoutedBatch) -> None:
@@ -237,8 +242,10 @@ class Aggregator:
 
     def _hand_out_if_useful(self, n_groups: int) -> None:
         does_not_pay = n_groups > max(_TRIED_GROUPS, _WORTH_GROUPING * self._n_collected)
-        if not does_not_pay and n_groups <= _MOST_GROUPS:
+        most = _MOST_GROUPS if self._having is None else _MOST_JUDGED
+        if not does_not_pay and n_groups <= most:
             return
+        self._having = None
         self._empty_table()
         self._handed_out += [self._rows(partial) for partial in self._partials]
         self._partials, self._n_partial, self._n_collected = [], 0, 0
@@ -263,6 +270,7 @@ class Aggregator:
 
     def restart(self) -> pa.RecordBatch:
         """The groups so far, which are forgotten: for results that come in parts."""
+        self._having = None
         groups = self.result()
         self._partials, self._n_partial, self._n_collected = [], 0, 0
         self._merge_at = _FEWEST_PARTIAL_ROWS
@@ -271,6 +279,8 @@ class Aggregator:
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
         other._empty_table()
+        if other._having is None:
+            self._having = None
         self.n_rows += other.n_rows
         self._partials += other._partials
         self._n_partial += other._n_partial
@@ -306,12 +316,19 @@ class Aggregator:
         self._merge_partials()
         groups, aggregates = self._aggregation.groups, self._aggregation.aggregates
         if self._partials:
-            return self._rows(self._partials[0])
+            return self._chosen(self._rows(self._partials[0]))
         if groups:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
         row = {a.name: 0 if a.function.startswith("count") else None for a in aggregates}
         arrays = [pa.array([row[a.name]], type=a.type) for a in aggregates]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _chosen(self, groups: pa.RecordBatch) -> pa.RecordBatch:
+        """Whole groups without those that are left out."""
+        if self._having is None:
+            return groups
+        mask = keep(self._having, lambda c: groups.column(c.name), groups.num_rows, self._functions)
+        return groups if mask is None else groups.filter(pa.array(mask))
 
     def _rows(self, table: pa.Table) -> pa.RecordBatch:
         """Partial columns as columns of the answer."""
