@@ -292,3 +292,67 @@ def add_rows(totals: list[int], values: list[int]) -> list[int] | None:
     """Sums row by row; None if one does not fit into 64 bits."""
     added = [total + value for total, value in zip(totals, values, strict=True)]
     return added if all(-(2**63) <= total < 2**63 for total in added) else None
+
+
+def packed_runs(values: list[int], width: int) -> bytes:
+    """Parquet's runs of whole numbers of `width` bits: eight or more in a row that are equal are
+    repeated, others are packed in groups of eight.
+    """
+    content = b""
+    at = 0
+    waiting: list[int] = []
+    while at < len(values):
+        n_equal = 1
+        while at + n_equal < len(values) and values[at + n_equal] == values[at]:
+            n_equal += 1
+        if n_equal >= 8 and len(waiting) % 8 == 0:
+            content += _packed(waiting, width) + _varint(n_equal << 1)
+            content += values[at].to_bytes((width + 7) // 8, "little")
+            waiting = []
+            at += n_equal
+        else:
+            waiting.append(values[at])
+            at += 1
+    return content + _packed(waiting, width)
+
+
+def _packed(values: list[int], width: int) -> bytes:
+    if not values:
+        return b""
+    n_groups = (len(values) + 7) // 8
+    bits = sum(value << (width * place) for place, value in enumerate(values))
+    return _varint(n_groups << 1 | 1) + bits.to_bytes(n_groups * width, "little")
+
+
+def _varint(number: int) -> bytes:
+    content = b""
+    while number >= 128:
+        content += bytes([number & 127 | 128])
+        number >>= 7
+    return content + bytes([number])
+
+
+def unpacked_runs(content: bytes, width: int, n: int) -> list[int]:
+    """The first `n` numbers of runs."""
+    values: list[int] = []
+    at = 0
+    while len(values) < n:
+        header = shift = 0
+        while True:
+            byte = content[at]
+            at += 1
+            header |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        if header & 1:
+            n_bytes = (header >> 1) * width
+            bits = int.from_bytes(content[at : at + n_bytes], "little")
+            for place in range((header >> 1) * 8):
+                values.append(bits >> (width * place) & ((1 << width) - 1))
+        else:
+            n_bytes = (width + 7) // 8
+            value = int.from_bytes(content[at : at + n_bytes], "little")
+            values += [value] * (header >> 1)
+        at += n_bytes
+    return values[:n]
