@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddies.core.graph import Graph
 from eddies.core.graph.distance import distances
@@ -198,6 +199,30 @@ class _Asked:
         self.n_in = 0
         self.n_kept = 0
 
+    def kept(self, keys: pa.Array, rows: Ids | None) -> Ids | None:
+        """Positions in `rows` (None: all) of keys that may be there; None if that cannot be told."""
+        if pa.types.is_dictionary(keys.type) and keys.type.value_type == self.type:
+            if len(keys.dictionary) <= (len(keys) if rows is None else rows.shape[0]):
+                return self._kept_words(keys, rows)
+            keys = (keys if rows is None else keys.take(pa.array(rows))).dictionary_decode()
+            rows = None
+        if keys.type != self.type:
+            return None
+        words, valid = key_words([(column_of(keys), rows)])
+        kept = self.keys.positions(words)
+        return kept if valid is None else kept[valid[kept] != 0]
+
+    def _kept_words(self, keys: pa.DictionaryArray, rows: Ids | None) -> Ids:
+        """Asks for each word of a dictionary once."""
+        words, valid = key_words([(column_of(keys.dictionary), None)])
+        is_there = np.zeros(words.shape[0] + 1, dtype=np.bool_)  # the last one for NULL
+        is_there[self.keys.positions(words)] = True
+        if valid is not None:
+            is_there[:-1] &= valid != 0
+        codes = np.asarray(pc.fill_null(keys.indices, words.shape[0]))
+        found = is_there[codes if rows is None else codes[rows]]
+        return np.flatnonzero(found).astype(np.int32)
+
     @property
     def is_worth_asking(self) -> bool:
         return self.n_in < _JUDGED_ROWS or self.n_kept <= _KEEPS_TOO_MUCH * self.n_in
@@ -212,22 +237,26 @@ class PartnerFilter:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that may have partners."""
-        rows = self.rows(batch.column, batch.num_rows, None)
+        rows = self.rows(lambda name, left: (batch.column(name), left), batch.num_rows, None)
         return batch if rows is None else batch.take(pa.array(rows))
 
-    def rows(self, array: Callable[[str], pa.Array], n_rows: int, rows: Ids | None) -> Ids | None:
-        """Those of `rows` (None: of all `n_rows`) that may have partners; None: all. `array` gives
-        columns, and only those among `self.columns` are asked for.
+    def rows(
+        self,
+        keys: Callable[[str, Ids | None], tuple[pa.Array, Ids | None]],
+        n_rows: int,
+        rows: Ids | None,
+    ) -> Ids | None:
+        """Those of `rows` (None: of all `n_rows`) that may have partners; None: all. `keys` gives, for
+        a column among `self.columns` and the rows that are left, an array and which of its rows are
+        those (None: all). The array may be a dictionary array.
         """
         for asked in self._asked:
             n_in = n_rows if rows is None else rows.shape[0]
-            keys = array(asked.column)
-            if n_in == 0 or keys.type != asked.type:
+            if n_in == 0:
                 continue
-            words, valid = key_words([(column_of(keys), rows)])
-            kept = asked.keys.positions(words)
-            if valid is not None:
-                kept = kept[valid[kept] != 0]
+            kept = asked.kept(*keys(asked.column, rows))
+            if kept is None:
+                continue
             asked.n_in += n_in
             asked.n_kept += kept.shape[0]
             if kept.shape[0] <= _KEEPS_TOO_MUCH * n_in:

@@ -5,10 +5,10 @@ passes, the others are never touched. The same goes for keys that have no partne
 Predicates on text whose column is a short dictionary are evaluated once for each word of it.
 
 Text that a file holds as a short dictionary is read as one: that is several times faster than reading
-strings, and where the reader of the batches can use dictionaries they are handed on so.
+strings, and where the reader of the batches can use dictionaries they are handed on so. Once few rows
+are left, only these are read of the columns that follow (`sources.narrowing`).
 
-Local files are mapped into memory, not copied, and mapped anew now and then: pages that were read count
-as memory of the process as long as they are mapped. One thread does all: tasks run beside each other.
+One thread does all: tasks run beside each other.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from pyarrow import parquet
 from eddies.core.expr import Expr
 from eddies.core.functions.signature import Mask
 from eddies.core.partners import PartnerFilter
-from eddies.sources.decoded import ColumnKey, DecodedColumns
+from eddies.sources.decoded import ColumnKey
 from eddies.sources.delivered import convert, without_columns
 from eddies.sources.footers import footer_of
+from eddies.sources.narrowing import Narrowed
+from eddies.sources.open_file import OpenFile
 from eddies.sources.opening import check_unchanged, reading
+from eddies.sources.pages import PageColumn
 from eddies.sources.partitions import partition_values
 from eddies.sources.paths import DataFile, Place
 from eddies.sources.pruning import Pruner
@@ -35,12 +38,13 @@ from eddies.sources.ranges import NOTHING, Range, leaf_by_name, point, range_of
 from eddies.sources.rows_that_pass import RowFilter
 from eddies.sources.source import DEFAULT_BATCH_ROWS
 
-__all__ = ["OpenFile", "ParquetSplit", "ranges_of"]
+__all__ = ["ParquetSplit", "ranges_of"]
+
+Rows = npt.NDArray[np.int32]
 
 # A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
 # that stands there itself takes its length (4 bytes) at least.
 _DICTIONARY_BYTES_A_ROW = 3.0
-_MAPPED_BYTES = 32 << 20  # that are read of a file before it is mapped anew
 
 # Least and greatest keys of the row groups of files, by file and column.
 _spans_by_key: dict[tuple[str, DataFile, str, pa.DataType], tuple[tuple[int, int] | None, ...]] = {}
@@ -156,56 +160,6 @@ def ranges_of(
     return ranges
 
 
-class OpenFile:
-    """A file that stays open from one row group to the next, as long as that is little memory. For one
-    thread; close it at the end. `decoded` has columns that need not be decoded, and keeps others.
-    """
-
-    def __init__(self, decoded: DecodedColumns | None = None) -> None:
-        self.decoded = decoded
-        self._mapped_bytes = 0
-        self._file: tuple[Place, DataFile] | None = None
-        self._dictionaries: list[str] = []
-        self._opened: parquet.ParquetFile | None = None
-
-    def turn_to(self, place: Place, file: DataFile, n_bytes: int) -> None:
-        """A row group of this file comes next, of so many bytes."""
-        is_same = self._file is not None and place is self._file[0] and file == self._file[1]
-        if not is_same or self._mapped_bytes >= _MAPPED_BYTES:
-            self.close()
-        self._mapped_bytes += n_bytes
-        if is_same:
-            return
-        self._file = place, file
-        self.footer = footer_of(place, file)
-        self.leaves = leaf_by_name(self.footer.schema)
-        self.names = frozenset(self.footer.schema.to_arrow_schema().names)
-
-    def reader(self, dictionaries: list[str]) -> parquet.ParquetFile:
-        """A reader of the file that gives these columns as dictionaries."""
-        if self._opened is None or dictionaries != self._dictionaries:
-            self.close()
-            assert self._file is not None, "turn_to comes first"
-            place, path = self._file[0], self._file[1].path
-            self._dictionaries = dictionaries
-            self._opened = parquet.ParquetFile(
-                path if place.is_local else place.system.open_input_file(path),
-                memory_map=place.is_local,
-                pre_buffer=not place.is_local,
-                metadata=self.footer,
-                read_dictionary=dictionaries,
-                coerce_int96_timestamp_unit="us",
-            )
-        return self._opened
-
-    def close(self) -> None:
-        """Closes the file, if one is open."""
-        if self._opened is not None:
-            self._opened.close(force=True)
-            self._opened = None
-        self._mapped_bytes = 0
-
-
 class _Reader:
     """One reading of a split."""
 
@@ -225,7 +179,7 @@ class _Reader:
         self._constants = constants
         self._keeps_dictionaries = keeps_dictionaries
         self._stored = file.names - constants.keys()
-        self._dictionaries: frozenset[str] = frozenset()  # columns that are read as such
+        self._dictionaries: list[str] = []  # columns that are read as such
 
     def batches(self, where: tuple[Expr, ...], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows, at most `batch_rows` at once; a small row group in one piece."""
@@ -235,16 +189,14 @@ class _Reader:
         n_rows = self._split.n_rows
         if not needed:
             for start in range(0, n_rows, batch_rows):
-                yield self._delivered({}, min(batch_rows, n_rows - start), None)
+                yield self._delivered({}, min(batch_rows, n_rows - start))
             return
-        dictionaries = self._short_dictionaries(needed)
-        opened = self._file.reader(dictionaries)
-        self._dictionaries = frozenset(dictionaries)
+        self._dictionaries = self._short_dictionaries(needed)
         is_chosen_from = tested or self._partners is not None or self._file.decoded is not None
         if is_chosen_from and n_rows <= batch_rows:
-            yield from self._tested_first(opened, tested, needed, rows)
+            yield from self._tested_first(tested, needed, rows)
         else:
-            yield from self._streamed(opened, needed, rows, batch_rows)
+            yield from self._streamed(needed, rows, batch_rows)
 
     def _short_dictionaries(self, names: list[str]) -> list[str]:
         group = self._file.footer.row_group(self._split.row_group)
@@ -260,50 +212,44 @@ class _Reader:
         return found
 
     def _tested_first(
-        self, opened: parquet.ParquetFile, tested: list[str], needed: list[str], rows: RowFilter
+        self, tested: list[str], needed: list[str], rows: RowFilter
     ) -> Iterator[pa.RecordBatch]:
-        arrays = self._whole(opened, tested)
-        if arrays is None:
-            yield from self._streamed(opened, needed, rows, self._split.n_rows)
+        wanted = Narrowed(self, self._split.n_rows)
+        if not wanted.read(tested):
+            yield from self._streamed(needed, rows, self._split.n_rows)
             return
-        mask = self._mask(rows, arrays, self._split.n_rows)
-        if mask is not None and not mask.any():
+        mask = self._mask(rows, {name: wanted.at(name)[0] for name in tested}, self._split.n_rows)
+        if mask is not None:
+            wanted.narrow(np.flatnonzero(mask).astype(np.int32))
+        if self._partners is not None and wanted.n_wanted:
+            self._drop_without_partners(self._partners, wanted, frozenset(needed))
+        if not wanted.n_wanted:
             return
-        chosen = None
-        if self._partners is not None:
-            keys = self._partners.columns & set(needed)
-            found = self._whole(opened, [name for name in needed if name in keys - arrays.keys()])
-            if found is None:
-                yield from self._streamed(opened, needed, rows, self._split.n_rows)
-                return
-            arrays |= found
-            chosen = self._with_partners(self._partners, arrays, self._split.n_rows, mask)
-            if chosen is not None and not chosen.shape[0]:
-                return
-        others = self._whole(opened, [name for name in needed if name not in arrays])
-        if others is None:
-            yield from self._streamed(opened, needed, rows, self._split.n_rows)
+        if not wanted.read(needed):
+            yield from self._streamed(needed, rows, self._split.n_rows)
         else:
-            yield self._delivered(arrays | others, self._split.n_rows, mask, chosen)
+            arrays = {name: wanted.at(name) for name in needed if name in self._columns}
+            yield self._delivered(arrays, wanted.n_wanted)
 
-    def _with_partners(
-        self,
-        partners: PartnerFilter,
-        arrays: Mapping[str, pa.Array],
-        n_rows: int,
-        mask: Mask | None,
-    ) -> npt.NDArray[np.int32] | None:
-        """The rows of `mask` that may have partners; None if it is not worth choosing among them."""
+    def _drop_without_partners(
+        self, partners: PartnerFilter, wanted: Narrowed, needed: frozenset[str]
+    ) -> None:
+        if not wanted.is_large and not wanted.read(sorted(partners.columns & needed)):
+            return
 
-        def array(name: str) -> pa.Array:
-            if name not in arrays:
-                return pa.nulls(n_rows)
-            return self._converted(name, arrays[name], keeps_dictionaries=True)
+        def keys(name: str, rows: Rows | None) -> tuple[pa.Array, Rows | None]:
+            if rows is not None:
+                wanted.narrow(rows)
+            if name not in needed or not wanted.read([name], as_keys=True):
+                return pa.nulls(self._split.n_rows), rows
+            array, places = wanted.at(name)
+            return self._converted(name, array, keeps_dictionaries=True), places
 
-        passing = None if mask is None else np.flatnonzero(mask).astype(np.int32)
-        return partners.rows(array, n_rows, passing)
+        kept = partners.rows(keys, self._split.n_rows, wanted.rows)
+        if kept is not None:
+            wanted.narrow(kept)
 
-    def _whole(self, opened: parquet.ParquetFile, names: list[str]) -> dict[str, pa.Array] | None:
+    def whole(self, names: list[str]) -> dict[str, pa.Array] | None:
         """Columns in one piece each; None if one has more text than an Arrow array can hold."""
         decoded = self._file.decoded
         arrays: dict[str, pa.Array] = {}
@@ -313,6 +259,7 @@ class _Reader:
         missing = [name for name in names if name not in arrays]
         if not missing:
             return arrays
+        opened = self._file.reader(self._dictionaries)
         table = opened.read_row_group(self._split.row_group, missing, use_threads=False)
         for name in missing:
             column = table.column(name)
@@ -327,20 +274,33 @@ class _Reader:
                 decoded.keep(self._key(name), column)
         return arrays
 
+    def by_rows(self, name: str) -> PageColumn | None:
+        """A column whose rows can be read one by one; None if they cannot, or if columns are kept."""
+        if self._file.decoded is not None:
+            return None
+        return self._file.page_column(name, self._split.row_group)
+
+    def is_kept_coded(self, name: str) -> bool:
+        """Whether a column of text is delivered as a dictionary."""
+        return self._keeps_dictionaries and name in self._dictionaries
+
     def _key(self, name: str) -> ColumnKey:
         split = self._split
         system = split.place.system.type_name
         return ColumnKey(system, split.file, split.row_group, name, name in self._dictionaries)
 
     def _streamed(
-        self, opened: parquet.ParquetFile, needed: list[str], rows: RowFilter, batch_rows: int
+        self, needed: list[str], rows: RowFilter, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
         group = [self._split.row_group]
+        opened = self._file.reader(self._dictionaries)
         for piece in opened.iter_batches(batch_rows, group, needed, use_threads=False):
             arrays = {name: piece.column(name) for name in needed}
             mask = self._mask(rows, arrays, piece.num_rows)
             if mask is None or mask.any():
-                yield self._delivered(arrays, piece.num_rows, mask)
+                kept = None if mask is None else np.flatnonzero(mask).astype(np.int32)
+                n_rows = piece.num_rows if kept is None else kept.shape[0]
+                yield self._delivered({name: (arrays[name], kept) for name in needed}, n_rows)
 
     def _mask(self, rows: RowFilter, arrays: Mapping[str, pa.Array], n_rows: int) -> Mask | None:
         def array(name: str) -> pa.Array:
@@ -354,29 +314,20 @@ class _Reader:
         return array if keeps_dictionaries and is_dictionary else convert(array, type_)
 
     def _delivered(
-        self,
-        arrays: Mapping[str, pa.Array],
-        n_rows: int,
-        mask: Mask | None,
-        chosen: npt.NDArray[np.int32] | None = None,
+        self, arrays: Mapping[str, tuple[pa.Array, Rows | None]], n_rows: int
     ) -> pa.RecordBatch:
-        """The columns asked for, of the rows `chosen`, or else of those set in `mask`."""
-        kept = None
-        if chosen is not None:
-            n_rows, kept = chosen.shape[0], pa.array(chosen)
-        elif mask is not None:
-            n_rows, kept = int(np.count_nonzero(mask)), pa.array(mask)
+        """The columns asked for: of each array so many rows, those named (None: all)."""
         if not self._columns:
             return without_columns(n_rows)
         delivered = []
         for name in self._columns:
             if name in arrays:
-                array = arrays[name]
-                if kept is not None and _is_view(array.type):
+                array, rows = arrays[name]
+                if rows is not None and _is_view(array.type):
                     array = self._converted(name, array, self._keeps_dictionaries)
-                if kept is not None:
-                    array = array.filter(kept) if chosen is None else array.take(kept)
-                delivered.append(self._converted(name, array, self._keeps_dictionaries))
+                if rows is not None:
+                    array = array.take(pa.array(rows))
+                delivered.append(self._converted(name, array, self.is_kept_coded(name)))
             elif name in self._constants:
                 delivered.append(pa.repeat(self._constants[name], n_rows))
             else:

@@ -28,8 +28,9 @@ from eddies.core.expr import Expr
 from eddies.core.partners import PartnerFilter
 from eddies.core.state.columns import column_of
 from eddies.sources.decoded import DecodedColumns
+from eddies.sources.open_file import OpenFile
 from eddies.sources.pruning import Pruner
-from eddies.sources.row_groups import OpenFile, ParquetSplit
+from eddies.sources.row_groups import ParquetSplit
 from eddies.sources.source import Split
 from eddies.spark.key_ranges import RangeFilter
 from eddies.spark.read_ahead import read_ahead

@@ -14,8 +14,9 @@ import eddies
 from eddies.core.expr import Call, Column, Expr, Literal
 from eddies.errors import SourceError
 from eddies.sources.decoded import ColumnKey, DecodedColumns
+from eddies.sources.open_file import OpenFile
 from eddies.sources.paths import DataFile
-from eddies.sources.row_groups import OpenFile, ParquetSplit
+from eddies.sources.row_groups import ParquetSplit
 from eddies.sources.source import Split
 from tests.support.bag import assert_same_bag
 
