@@ -59,7 +59,9 @@ class Origin:
 
 
 class RoutedBatch:
-    """`ids[s]` are the rows of source s, or None: not spanned, or (for the driver) all in order."""
+    """`ids[s]` are the rows of source s, or None: not spanned, not live (`core.live`), or (for the
+    driver) all in order.
+    """
 
     __slots__ = ("_arrays", "folded", "ids", "n_rows", "origin", "route")
 
@@ -84,14 +86,18 @@ class RoutedBatch:
         key = (source_id, column.name)
         array = self._arrays.get(key)
         if array is None:
+            assert self.route.live >> source_id & 1, "whoever is looked at is live"
             array = self.origin.places[source_id].take(column.name, self.ids[source_id])
             self._arrays[key] = array
         return array
 
     def joined(self, route: Route, target: int, positions: Ids, rows: Ids) -> RoutedBatch:
-        """The rows at `positions`, each with row `rows[i]` of source `target`. Copies both vectors."""
-        ids = self._picked(positions)
-        ids[target] = _copied(rows)
+        """The rows at `positions`, each with row `rows[i]` of source `target`. Copies both vectors; of
+        sources that are not live on `route`, none.
+        """
+        ids = self._picked(positions, route.live)
+        if route.live >> target & 1:
+            ids[target] = _copied(rows)
         return RoutedBatch(route, self.origin, ids, positions.shape[0])
 
     def kept(self, route: Route, keep: npt.NDArray[np.bool_] | None) -> RoutedBatch:
@@ -102,7 +108,8 @@ class RoutedBatch:
 
     def picked(self, route: Route, positions: Ids) -> RoutedBatch:
         """The rows at `positions`."""
-        return RoutedBatch(route, self.origin, self._picked(positions), positions.shape[0])
+        ids = self._picked(positions, route.live)
+        return RoutedBatch(route, self.origin, ids, positions.shape[0])
 
     def split(self, n_rows: int) -> tuple[RoutedBatch, RoutedBatch]:
         """The first `n_rows` rows, and the rest."""
@@ -114,16 +121,17 @@ class RoutedBatch:
             ids[self.origin.driver] = np.arange(start, stop, dtype=np.int32)
         return RoutedBatch(self.route, self.origin, ids, stop - start)
 
-    def _picked(self, positions: Ids) -> list[Ids | None]:
-        picked: list[Ids | None] = list(self.ids)
+    def _picked(self, positions: Ids, live: int) -> list[Ids | None]:
+        picked: list[Ids | None] = [None] * len(self.ids)
         pick = gather_brief if positions.shape[0] <= BRIEF_ROWS else gather
         for source_id, ids in enumerate(self.ids):
-            if ids is not None:
+            if ids is not None and live >> source_id & 1:
                 taken = np.empty(positions.shape[0], dtype=np.int32)
                 pick(ids, positions, taken)
                 picked[source_id] = taken
-        if picked[self.origin.driver] is None:
-            picked[self.origin.driver] = _copied(positions)
+        driver = self.origin.driver
+        if picked[driver] is None and live >> driver & 1:
+            picked[driver] = _copied(positions)
         return picked
 
 

@@ -185,7 +185,7 @@ class Eddy:
             raise OptionError(
                 "regret is measured with one thread, state='stems' and no bound on memory"
             )
-        table = RouteTable(self._wiring.expand, self._may_fold)
+        table = RouteTable(self._wiring.expand, self.mode.live, self._may_fold)
         collect = self.output.collector().collect
         sizes = (options.reoptimize_every, self._batch_rows)
         if self._regret is not None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eddies.core.lineage import Signature
+from eddies.core.live import EVERYTHING
 from eddies.core.policies.base import Fork
 
 if TYPE_CHECKING:
@@ -60,12 +61,13 @@ class Way:
 
 
 class Route:
-    """One signature: the legal ways on, and the decision in force."""
+    """One signature: the sources `live` in its tuples, the legal ways on, and the decision in force."""
 
-    __slots__ = ("fork", "is_expanded", "n_left", "signature", "way", "ways")
+    __slots__ = ("fork", "is_expanded", "live", "n_left", "signature", "way", "ways")
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, live: int = EVERYTHING) -> None:
         self.signature = signature
+        self.live = live
         self.is_expanded = False
         self.fork: Fork | None = None
         self.ways: list[Way] = []
@@ -74,12 +76,18 @@ class Route:
 
 
 class RouteTable:
-    """Routes by signature, made on demand. `may_fold`: whether the last step of a route may fold its
-    matches (`modules.folding`).
+    """Routes by signature, made on demand. `live` says which sources are (`core.live`), `may_fold`
+    whether the last step of a route may fold its matches (`modules.folding`).
     """
 
-    def __init__(self, expander: Expander, may_fold: bool = True) -> None:
+    def __init__(
+        self,
+        expander: Expander,
+        live: Callable[[Signature], int] | None = None,
+        may_fold: bool = True,
+    ) -> None:
         self._expander = expander
+        self._live = live
         self.may_fold = may_fold
         self._routes: dict[Signature, Route] = {}
         self._entries: dict[int, Route] = {}  # of base batches, by source
@@ -91,7 +99,8 @@ class RouteTable:
         """The route of `signature`; its steps are worked out when a batch first takes it."""
         route = self._routes.get(signature)
         if route is None:
-            route = self._routes[signature] = Route(signature)
+            live = EVERYTHING if self._live is None else self._live(signature)
+            route = self._routes[signature] = Route(signature, live)
         return route
 
     def entry(self, source: int) -> Route:
@@ -125,7 +134,7 @@ class RouteTable:
         know this table: cutting the circle lets memory go with its last user, not when somebody looks
         for circles.
         """
-        self._expander = _closed
+        self._expander, self._live = _closed, None
 
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""

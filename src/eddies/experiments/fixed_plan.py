@@ -17,6 +17,7 @@ from eddies.core.entry import Entry
 from eddies.core.exactly_once import EarlierOnly, can_match
 from eddies.core.graph import make_graph
 from eddies.core.lineage import Signature
+from eddies.core.live import Live
 from eddies.core.module import Step
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import Probe, SteM
@@ -38,6 +39,7 @@ class FixedPlan:
 
     def __init__(self, query: Query, batch_rows: int) -> None:
         self._graph = make_graph(query)
+        self._live = Live(self._graph)
         self._stems = [SteM(relation) for relation in self._graph.relations]
         self._stores = [stem.store for stem in self._stems]
         self._entries = [Entry(self._graph, relation) for relation in self._graph.relations]
@@ -60,7 +62,8 @@ class FixedPlan:
         return tuple(steps)
 
     def _step(self, move: Move, signature: Signature) -> Step:
-        to = Route(move.after(signature))
+        after = move.after(signature)
+        to = Route(after, self._live.at(after))
         if move.optional >= 0:
             return Select(self._graph, move.optional, to)
         stem = self._stems[self._graph.roles[move.target].relation]

@@ -172,11 +172,11 @@ def _star(
 
 def run_eddy(work: Workload, policy: str, every: int | None, state: StateMode = "stems") -> Timed:
     """An eddy that renews its decisions every `every` rows. Unless told otherwise it keeps SteMs, like
-    the fixed plan: the same modules are compared with and without a router.
+    the fixed plan: the same modules are compared with and without a router, and neither folds.
     """
     batch_rows = max(work.batch_rows, 64)
     options = Options(policy=policy, state=state, reoptimize_every=every, batch_rows=batch_rows)
-    eddy = Eddy(work.query, options)
+    eddy = Eddy(work.query, options, folds=False)
     numbers = {relation.name: i for i, relation in enumerate(eddy.graph.relations)}
     for name, batch in work.loaded:
         relation = eddy.graph.relations[numbers[name]]

@@ -212,8 +212,9 @@ def _crossed(
 ) -> RoutedBatch | None:
     """`batch` joined with the tuples it met, `checks` made on the way; None if nothing passes."""
     joined = batch.picked(to, match.positions)
-    for source, ids in match.stored.ids.items():
-        joined.ids[source] = ids
+    for source in match.stored.ids:
+        if to.live >> source & 1:
+            joined.ids[source] = match.stored.ids[source]
     return _checked(graph, joined, checks) if checks else joined
 
 

@@ -13,7 +13,7 @@ sources? That is an equijoin on row ids, so the same kind of index serves, made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,27 @@ class _RowIds:
 
     def valid(self, ids: Ids | None, start: int = 0, stop: int | None = None) -> Bytes | None:
         return None
+
+
+class _Fetched(Mapping[int, Ids]):
+    """The row ids of some tuples of a pool, by source: fetched when they are asked for, at once, for
+    the pool may renumber its rows.
+    """
+
+    __slots__ = ("_pool", "_rows")
+
+    def __init__(self, pool: Pool, rows: Ids) -> None:
+        self._pool = pool
+        self._rows = rows
+
+    def __getitem__(self, source: int) -> Ids:
+        return self._pool.ids(source, self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pool.sources)
+
+    def __len__(self) -> int:
+        return len(self._pool.sources)
 
 
 class Pool:
@@ -166,6 +187,10 @@ class Pool:
         taken = np.empty(rows.shape[0], dtype=np.int32)
         gather(known, rows, taken)
         return taken
+
+    def fetched(self, rows: Ids) -> Mapping[int, Ids]:
+        """The row ids of the tuples `rows`, by source; only those that are looked at are fetched."""
+        return _Fetched(self, rows)
 
     def live_rows(self) -> Ids:
         """All rows that are not dead."""

@@ -37,6 +37,7 @@ import numpy.typing as npt
 from eddies.core.batch import Ids
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge
+from eddies.core.kernels.distinct import first_of_each
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.stairs.apart import keep_apart
@@ -216,7 +217,7 @@ class Stair:
             positions, rows = positions[~dead], rows[~dead]
             if rows.shape[0] == 0:
                 return None
-        return Match(positions, self._tuples(pool, rows))
+        return Match(positions, Tuples(pool.signature, pool.fetched(rows)))
 
     def catch_up(self, scratch: Scratch) -> int:
         """Bring indexes up to date; returns the tuples entered."""
@@ -356,9 +357,11 @@ class Stair:
         assert expander is not None
         limit = self._history.routed[self.source]
         marks = self._marks()
-        words, at = np.unique(words, return_index=True)  # so that each row is met once
-        asking = (at if chosen is None else chosen[at]).astype(np.int32)
-        first, rest = first_found(view, words, limit, side, asking, self._verify, scratch)
+        if self._verify is None:  # else equal words may be of different keys
+            at = np.empty(words.shape[0], dtype=np.int32)
+            at = at[: first_of_each(words, at)]
+            words, chosen = words[at], at if chosen is None else chosen[at]
+        first, rest = first_found(view, words, limit, side, chosen, self._verify, scratch)
         pairs = [*([] if first is None else [first]), *(rest or ())]
         met = [rows[~marks[rows]] for _, rows in pairs]
         bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)

@@ -316,6 +316,9 @@ class AutoMode(StateMode):
                 self._now.at_safe_point()
         return self._stems_mode.drive(relation, block)
 
+    def live(self, signature: Signature) -> int:
+        return self._now.live(signature)
+
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return self._now.moves(signature)
 

@@ -25,6 +25,7 @@ from eddies.core.batch import Ids, Origin, RoutedBatch
 from eddies.core.constraints import Move
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
+from eddies.core.live import EVERYTHING
 from eddies.core.module import Module, Step
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import SteM
@@ -115,6 +116,10 @@ class StateMode(Protocol):
     def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         """A move as something to run, and as a policy sees it."""
         ...
+
+    def live(self, signature: Signature) -> int:
+        """The sources whose row ids tuples with `signature` carry, as a mask."""
+        return EVERYTHING
 
     def end(self, relation: int) -> None:
         """A relation has delivered its last row."""

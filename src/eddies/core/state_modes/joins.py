@@ -7,11 +7,12 @@ from functools import partial
 from math import inf
 
 from eddies.core.batch import RoutedBatch
-from eddies.core.constraints import Move, legal_joins, may_skip_build
+from eddies.core.constraints import Move, is_result, legal_joins, may_skip_build
 from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge, JoinTree, make_join_tree
 from eddies.core.lineage import Signature
+from eddies.core.live import EVERYTHING, Live
 from eddies.core.module import Module, Step
 from eddies.core.modules.eddy_join import JoinStep
 from eddies.core.modules.stem import SteM
@@ -56,6 +57,7 @@ class JoinsMode(StateMode):
         """Make empty joins along `tree`."""
         self.tree = tree
         self.stairs = Stairs(self._graph, tree, self._stems)
+        self._live = Live(self._graph, tree)
         self.joins = self.stairs.joins
         self._all_stairs = self.stairs.all_stairs()
         self.modules: list[Module] = [*self._stems, *self.joins]
@@ -123,6 +125,10 @@ class JoinsMode(StateMode):
             driven = self._driven = source_id, lengths, limits
         self.statistics.note_streamed(source_id, block)
         return self._base.batch(source_id, block, driven[2], -1)
+
+    def live(self, signature: Signature) -> int:
+        """Tuples that may be stored keep all their ids: others may look at them there."""
+        return self._live.at(signature) if is_result(self._graph, signature) else EVERYTHING
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return legal_joins(self._graph, self.tree, signature)

@@ -11,6 +11,7 @@ from eddies.core.constraints import Move, is_result, legal_moves, may_skip_build
 from eddies.core.exactly_once import NO_LIMIT, StampRule, can_match
 from eddies.core.graph import Graph
 from eddies.core.lineage import Signature
+from eddies.core.live import Live
 from eddies.core.module import Module, Step
 from eddies.core.modules.exists import Ask
 from eddies.core.modules.pad import Pad
@@ -39,6 +40,7 @@ class StemsMode(StateMode):
         self._stems = stems
         self._stamps = stamps
         self._base = BaseBatches(graph, stems)
+        self._live = Live(graph)
         self._asked = graph.asked
         # Whether every relation has one role in one query: then its batches are the blocks that come.
         is_one_to_one = len(graph.roles) == len(graph.relations)
@@ -111,6 +113,9 @@ class StemsMode(StateMode):
         return tuple(
             NO_LIMIT if self._asked >> source & 1 else limit for source, limit in enumerate(limits)
         )
+
+    def live(self, signature: Signature) -> int:
+        return self._live.at(signature)
 
     def moves(self, signature: Signature) -> tuple[Move, ...]:
         return legal_moves(self._graph, signature)
