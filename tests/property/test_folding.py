@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eddies.core.eddy import Eddy
 from eddies.core.modules.folding import Folding
 from eddies.core.options import Options
+from eddies.core.state.fold import Fold
 from eddies.errors import EvaluationError
 from eddies.hosts import local
+from eddies.sql import plan
 from tests.support.bag import assert_same_bag
 
 N_CASES = 60
@@ -132,6 +135,50 @@ def test_an_explosion_is_not_made(counted: Counted) -> None:
     n_alike = n_rows // n_keys
     totals = [2 * n_alike * int(values[keys == key].sum()) for key in range(n_keys)]
     assert found == [{"k": k, "n": n_alike**2, "t": total} for k, total in enumerate(totals)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_an_explosion_of_a_few_keys_is_not_made(threads: int, share: float) -> None:
+    rng, n_rows = np.random.default_rng(1), 200_000
+    keys = rng.permutation(n_rows)
+    keys[: int(share * n_rows)] = 7
+    rows = pa.table({"k": rng.permutation(keys), "v": np.arange(n_rows)})
+    text = "SELECT count(*) AS n, sum(r.v + s.v) AS t FROM r, s WHERE r.k = s.k"
+    query = plan(text, {"r": rows.schema, "s": rows.schema}, aggregate=True).blocks[0].query
+    run = local.run(query, {"r": rows, "s": rows}, Options(threads=threads))
+    (found,) = run.table().to_pylist()
+    _, counts = np.unique(keys, return_counts=True)
+    assert found["n"] == int((counts.astype(np.int64) ** 2).sum())
+    n_made = sum(route.n_out for route in run.eddy.progress().routes)
+    assert n_made < 40 * n_rows
+
+
+def test_stores_that_grow_are_not_folded_again_for_a_few_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_folded = []
+    make = Fold.make
+    monkeypatch.setattr(
+        Fold, "make", lambda *given: (n_folded.append(given[0].n_rows), make(*given))[1]
+    )
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    text = "SELECT count(*) AS n, sum(r.v + s.v) AS t FROM r, s WHERE r.k = s.k"
+    eddy = Eddy(plan(text, {"r": schema, "s": schema}, aggregate=True).blocks[0].query)
+    rng = np.random.default_rng(1)
+    n_batches, n_rows, n_keys = 100, 100, 100
+    keys = {name: rng.integers(0, n_keys, (n_batches, n_rows)) for name in "rs"}
+    for number in range(n_batches):
+        for name in "rs":
+            eddy.push(name, pa.record_batch({"k": keys[name][number], "v": keys[name][number]}))
+            assert eddy.poll() is None
+    for name in "rs":
+        eddy.end(name)
+    rows = eddy.poll()
+    assert rows is not None
+    counts = [np.bincount(keys[name].ravel(), minlength=n_keys) for name in "rs"]
+    assert rows["n"].to_pylist() == [int(counts[0] @ counts[1])]
+    assert sum(n_folded) < 4 * n_batches * n_rows
 
 
 @pytest.mark.parametrize("group", ["", " GROUP BY r.k"])

@@ -10,6 +10,11 @@ The totals are the same, by arithmetic: over n matches with values s, `sum(r + s
 Where a number might not fit its type on either way, matches are made one by one, so that errors are
 those of the query.
 
+A fold is not for nothing: all rows of the store are looked up, and again when more have come. So it is
+made when as many matches were made one by one, or are about to be; where rows keep coming, each must
+be worth twice as much as the one before (`Worth`). Averages over keys say little where keys are skewed:
+how many matches there are is seen on the first rows.
+
 Invariant: a fold stands for all rows of its store, so it is used only by a batch that may match all of
 them (`exactly_once`).
 
@@ -33,9 +38,10 @@ from eddies.core.route import Route
 from eddies.core.state.fold import Fold, Integers
 from eddies.core.state.hash_index import HashIndex
 
-__all__ = ["Folded", "Folding"]
+__all__ = ["TRIED_ROWS", "Folded", "Folding", "Worth"]
 
-_FAN_OUT = 4  # rows of a key, on average, from which on folding pays
+TRIED_ROWS = 1024  # are looked up first, to see how many matches there are
+_FAN_OUT = 2  # matches of a row, on average, from which on folding pays
 _BOUND = 1 << 62
 
 
@@ -46,6 +52,47 @@ class Folded(NamedTuple):
 
     weights: Integers
     sums: list[Integers | None]
+
+
+class Worth:
+    """Whether folding pays, as far as the look-ups of one probe tell."""
+
+    __slots__ = ("_n_asked", "_n_found", "_n_since", "_times")
+
+    def __init__(self) -> None:
+        self._n_asked = self._n_found = 0  # rows, and their matches
+        self._n_since = 0  # matches since a fold was last made for them
+        self._times = 1  # as much as a fold costs it must be worth, if more rows may come
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough rows were looked up to tell."""
+        return self._n_asked >= TRIED_ROWS
+
+    def saw(self, n_asked: int, n_found: int) -> None:
+        """So many rows were looked up, which have so many matches."""
+        self._n_asked += n_asked
+        self._n_found += n_found
+        self._n_since += n_found
+
+    def of(self, index: HashIndex, n_rows: int, n_to_fold: int, is_last: bool) -> bool:
+        """Whether to fold the matches of `n_rows` rows, if `n_to_fold` of the store must be folded for
+        that; `is_last` says that no more will come there.
+        """
+        if self._n_asked:
+            fan_out = self._n_found / self._n_asked
+        else:
+            fan_out = index.n_entered / max(1, index.n_keys)
+        if fan_out < _FAN_OUT:
+            return False
+        if not n_to_fold:
+            return True
+        times = 1 if is_last else self._times
+        if self._n_since + n_rows * fan_out < times * n_to_fold:
+            return False
+        self._n_since = 0
+        self._times *= 2
+        return True
 
 
 class _Sum(NamedTuple):
@@ -85,11 +132,6 @@ class Folding:
             arguments.append(_Sum(others, tuple(c.name for c in chain.columns if c.source == name)))
         added = dict.fromkeys(c for argument in arguments if argument for c in argument.own)
         return cls(target, tuple(arguments), tuple(added))
-
-    def pays(self, index: HashIndex, n_found: int, n_rows: int) -> bool:
-        """Whether to fold, when so many matches were made and so many rows are to be looked up."""
-        fan_out = index.n_entered / max(1, index.n_keys)
-        return fan_out >= _FAN_OUT and n_found + n_rows * fan_out >= index.n_rows
 
     def apply(
         self, batch: RoutedBatch, to: Route, positions: Ids, rows: Ids, fold: Fold

@@ -31,7 +31,7 @@ from eddies.core.graph import Band, Graph, Relation
 from eddies.core.kernels.ranges import expand_ranges
 from eddies.core.lineage import Signature, bits
 from eddies.core.module import Outcome
-from eddies.core.modules.folding import Folding
+from eddies.core.modules.folding import TRIED_ROWS, Folding, Worth
 from eddies.core.query import UserFunction
 from eddies.core.route import Route
 from eddies.core.state.columns import Column, Words
@@ -125,6 +125,11 @@ class SteM:
             index = self.index_type(self.store, columns, flag)
             return self._hash.setdefault((columns, flag), index)
 
+    def has_fold(self, index: HashIndex, columns: tuple[str, ...]) -> bool:
+        """Whether `fold` has nothing to do: it is there, or cannot be made."""
+        fold = self._folds.get((index, columns), index)
+        return fold is None or (isinstance(fold, Fold) and fold.n_rows == index.n_rows)
+
     def fold(self, index: HashIndex, columns: tuple[str, ...], scratch: Scratch) -> Fold | None:
         """All rows of `index`, which is up to date, folded by its keys; None if that cannot be done."""
         with self.lock:
@@ -180,7 +185,7 @@ class Probe:
         self._is_wired = False
         self._may_fold = may_fold  # whether `to` is the end, and the store holds all its rows
         self._folding: Folding | None = None
-        self._n_found = 0
+        self._worth = Worth()
         self._index: HashIndex | None = None
         self._sorted: SortedIndex | None = None
         self._generation = stem.generation
@@ -258,14 +263,43 @@ class Probe:
         return self._index.heavy_keys().matches(words)
 
     def run(self, batch: RoutedBatch, scratch: Scratch) -> Outcome:
-        if self._index is not None:
-            return self._look_up(batch, self._index, scratch)
+        index = self._index
+        if index is not None:
+            if batch.n_rows > 2 * TRIED_ROWS and self._is_to_try(batch, index):
+                few, others = batch.split(TRIED_ROWS)
+                first, more = self._look_up(few, index, scratch)
+                return first, self._then(more, others, index, scratch)
+            return self._look_up(batch, index, scratch)
         pieces = self._ranges(batch, scratch)
         return next(pieces, None), pieces
 
     def _limit(self, batch: RoutedBatch) -> int:
         """The first row id of the store that `batch` must not match."""
         return batch.origin.limits[self._target]
+
+    def _is_to_try(self, batch: RoutedBatch, index: HashIndex) -> bool:
+        """Whether a few rows are to show how many matches there are: to make those of a whole batch
+        may take a thousand times as long as to fold them.
+        """
+        if self._folding is None or self._worth.is_known or not index.n_duplicates:
+            return False
+        return self._limit(batch) >= index.n_rows
+
+    def _then(
+        self,
+        more: Iterator[RoutedBatch] | None,
+        others: RoutedBatch,
+        index: HashIndex,
+        scratch: Scratch,
+    ) -> Iterator[RoutedBatch]:
+        """The rest of what was begun, and then other rows."""
+        if more is not None:
+            yield from more
+        first, more = self._look_up(others, index, scratch)
+        if first is not None:
+            yield first
+        if more is not None:
+            yield from more
 
     def _look_up(self, batch: RoutedBatch, index: HashIndex, scratch: Scratch) -> Outcome:
         words, valid = key_words(key_side(batch, self._asked))
@@ -280,7 +314,7 @@ class Probe:
             if folded is not None:
                 return folded if folded.n_rows else None, None
         found, pending = index.probe(words, self._limit(batch), scratch)
-        self._n_found += found
+        self._worth.saw(words.shape[0], found)
         first = self._matched(batch, found, chosen, index, scratch)
         if pending is None:
             return first, None
@@ -298,9 +332,11 @@ class Probe:
         """The matches of a batch, folded; None if they have to be made, or may as well be."""
         if self._limit(batch) < index.n_rows:
             return None  # it may not match all rows
-        if not folding.pays(index, self._n_found, words.shape[0]):
+        stem = self._stem
+        n_to_fold = 0 if stem.has_fold(index, folding.columns) else index.n_rows
+        if not self._worth.of(index, words.shape[0], n_to_fold, stem.store.is_complete):
             return None
-        fold = self._stem.fold(index, folding.columns, scratch)
+        fold = stem.fold(index, folding.columns, scratch)
         if fold is None:
             self._folding = None
             return None
@@ -308,10 +344,11 @@ class Probe:
         positions, rows = scratch.positions[:found], scratch.rows[:found]
         if chosen is not None:
             positions[:] = chosen[positions]
-        self._n_found += found
         folded = folding.apply(batch, self._to, positions, rows, fold)
-        if folded is None:
+        if folded is None or folded.folded is None:
             self._folding = None  # it is not likely to go better next time
+            return None
+        self._worth.saw(words.shape[0], int(folded.folded.weights.sum()))
         return folded
 
     def _resumed(
@@ -324,7 +361,7 @@ class Probe:
     ) -> Iterator[RoutedBatch]:
         while pending is not None:
             found, pending = index.resume(pending, scratch)
-            self._n_found += found
+            self._worth.saw(0, found)
             matched = self._matched(batch, found, chosen, index, scratch)
             if matched is not None:
                 yield matched
