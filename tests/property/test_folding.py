@@ -181,6 +181,19 @@ def test_stores_that_grow_are_not_folded_again_for_a_few_rows(
     assert sum(n_folded) < 4 * n_batches * n_rows
 
 
+def test_zeros_of_both_signs_are_one_key_but_not_one_text(counted: Counted) -> None:
+    tables = {
+        "r": pa.table({"k": [0.0] * 1000}),
+        "s": pa.table({"k": [0.0, -0.0, -0.0, 0.0, 1.5] * 8}),
+    }
+    text = "SELECT {0} AS g, count(*) AS n FROM r, s WHERE r.k = s.k GROUP BY {0}"
+    found = local.sql(text.format("CAST(s.k AS string)"), tables).sort_by("g").to_pylist()
+    assert found == [{"g": "-0.0", "n": 16_000}, {"g": "0.0", "n": 16_000}]
+    assert counted.n_batches == 0
+    assert local.sql(text.format("s.k"), tables).to_pylist() == [{"g": 0.0, "n": 32_000}]
+    assert counted.n_results == 32_000
+
+
 @pytest.mark.parametrize("group", ["", " GROUP BY r.k"])
 def test_sums_that_do_not_fit_are_errors_as_without_folding(group: str, counted: Counted) -> None:
     text = f"SELECT {'r.k, ' if group else ''}sum(r.v + s.v) AS t FROM r, s WHERE r.k = s.k{group}"

@@ -29,9 +29,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.expr import Column, columns_of
+from eddies.core.expr import Column, Expr, columns_of
 from eddies.core.graph import Graph
 from eddies.core.modules.integer_chain import IntegerChain, integers
 from eddies.core.route import Route
@@ -120,6 +121,8 @@ class Folding:
             own = {c.name for c in columns_of(group.expr) if c.source == name}
             if not own <= set(keys):
                 return None
+            if own and not _is_told_by_key(group.expr, graph.relation_of(target).stored, own):
+                return None
         arguments: list[_Sum | None] = []
         for aggregate in aggregation.aggregates:
             if aggregate.function == "count_star":
@@ -148,6 +151,15 @@ class Folding:
             return None
         joined.folded = Folded(weights, sums)
         return joined
+
+
+def _is_told_by_key(group: Expr, stored: pa.Schema, own: set[str]) -> bool:
+    """Whether rows with the same key are in the same group. Zeros of both signs are one key and one
+    group, but what is made of them need not be.
+    """
+    if isinstance(group, Column):
+        return True
+    return not any(pa.types.is_floating(stored.field(name).type) for name in own)
 
 
 def _sums(
