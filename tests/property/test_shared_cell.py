@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +14,13 @@ from eddies.core.graph import make_graph
 from eddies.core.options import Options
 from eddies.core.output import result_schema
 from eddies.core.query import Query
+from eddies.errors import EvaluationError
 from eddies.sources import read
 from eddies.sources.wanted import wanted_of
 from eddies.spark.cells import RelationSize, plan_cells, separate_roles
 from eddies.spark.reading import Reading
 from eddies.spark.task import EddyTask
+from eddies.sql import plan
 from tests.support.bag import assert_same_bag
 from tests.support.driving import Oracle
 from tests.support.random_queries import make_case
@@ -42,6 +45,22 @@ def test_threads_of_a_task_share_its_work(chunk: int, tmp_path: Path) -> None:
         schema = result_schema(task.query)
         assert_same_bag(pa.Table.from_batches(found, schema), expected, (seed, case.sql))
     assert n_ahead > N_CASES / 2
+
+
+def test_reading_ends_with_an_error(tmp_path: Path) -> None:
+    rows = pa.table({"k": list(range(200)), "v": [2**63 - 1] * 200})
+    tables = {"r": rows.slice(100), "s": rows}
+    text = "SELECT s.v AS v FROM r, s WHERE r.v + 1 = s.k"
+    query = plan(text, {"r": rows.schema, "s": rows.schema}).blocks[0].query
+    rng = random.Random(1)
+    rng.choice = lambda sizes: sizes[0]  # type: ignore[method-assign,assignment]
+    task = task_of(query, tables, Options(threads=2), rng, tmp_path / "tables")
+    with pytest.raises(EvaluationError, match="beyond") as caught:
+        list(task(iter([pa.record_batch({"id": [0]})])))
+    assert caught.value.__traceback__ is not None  # which holds on to all that was under way
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith("reader")]
+    assert "rows 0 to 1 of 'r'" in caught.value.__notes__
 
 
 def task_of(

@@ -18,7 +18,7 @@ more is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,7 +111,8 @@ class EddyTask:
                 deliver = fed.get(name) or partial(
                     self._read, eddy, name, coordinates, heavy, decoded
                 )
-                yield from self._take_in(eddy, name, deliver())
+                with _ending(deliver()) as arrivals:
+                    yield from self._take_in(eddy, name, arrivals)
             while (rows := eddy.poll()) is not None:
                 yield rows
             assert eddy.is_done, "termination: all relations have ended"
@@ -254,6 +255,16 @@ class EddyTask:
                 while (rows := eddy.poll()) is not None:
                     yield rows
         eddy.end(name)
+
+
+@contextmanager
+def _ending(arrivals: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Reading ends with whoever takes the rows in: an error would keep its threads and files."""
+    try:
+        yield arrivals
+    finally:
+        if isinstance(arrivals, Generator):
+            arrivals.close()
 
 
 @contextmanager
