@@ -4,8 +4,11 @@ On a local Spark its threads have the machine, and what matters is what cells wo
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkAttributeError
 
 from eddies.core.graph import make_graph
 from eddies.core.options import Options
@@ -123,10 +126,17 @@ def test_what_may_not_have_one_cell_may_not_be_shared() -> None:
 
 
 class Session:
-    """What `local_threads` asks a session for."""
+    """What `local_threads` asks a session for. Spark Connect has settings, but no context."""
 
-    def __init__(self, master: str | None) -> None:
-        self.conf = {} if master is None else {"spark.master": master}
+    def __init__(self, master: str, is_remote: bool = False) -> None:
+        self.conf = {"spark.master": master}
+        self._is_remote = is_remote
+
+    @property
+    def sparkContext(self) -> SimpleNamespace:
+        if self._is_remote:
+            raise PySparkAttributeError("there is no context")
+        return SimpleNamespace(master=self.conf["spark.master"])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +149,6 @@ class Session:
         ("local[64, 3]", 4),
         ("local-cluster[2,1,1024]", 1),
         ("spark://127.0.0.1:7077", 1),
-        (None, 1),
     ],
 )
 def test_only_a_local_task_may_use_the_machine(
@@ -147,6 +156,7 @@ def test_only_a_local_task_may_use_the_machine(
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert local_threads(Session(master)) == n_threads  # type: ignore[arg-type]
+    assert local_threads(Session(master, is_remote=True)) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

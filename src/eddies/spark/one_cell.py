@@ -24,6 +24,7 @@ import re
 from collections.abc import Mapping
 from math import prod
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eddies.core.graph import Graph
@@ -46,9 +47,11 @@ _MOST_THREADS = 4  # more would mostly wait for Python's lock
 
 def local_threads(spark: SparkSession) -> int:
     """How many threads a task may use that is alone; one unless driver and tasks share a machine."""
-    found = re.fullmatch(
-        r"local(?:\[(\d+|\*)(?:,.*)?\])?", spark.conf.get("spark.master", "") or ""
-    )
+    try:
+        master = spark.sparkContext.master
+    except PySparkException:  # Spark Connect: what it says of its master is about another machine
+        return 1
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master or "")
     if found is None or found[1] is None:
         return 1
     n_cores = os.cpu_count() or 1
