@@ -147,7 +147,7 @@ print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 def test_connect_is_named_when_the_environment_asks_for_it() -> None:
     program = """
 import eddies
-from eddies.spark.session import _sockets_in, SessionError
+from eddies.spark.session import SessionError
 try:
     eddies.session()
 except SessionError as error:
@@ -252,5 +252,13 @@ def test_java_and_python_talk_over_sockets_in_a_folder_that_goes(spark: SparkSes
 
 
 def test_a_path_too_long_for_a_socket_leaves_tcp() -> None:
-    assert _sockets_in(Path("/" + 50 * "a"))["spark.python.unix.domain.socket.enabled"] == "true"
-    assert not _sockets_in(Path("/" + 70 * "a"))
+    short, long = Path("/" + 50 * "a"), Path("/" + 70 * "a")
+    assert _sockets_in(short, "local[*]")["spark.python.unix.domain.socket.dir"] == str(short)
+    assert not _sockets_in(long, "local[*]")
+
+
+@pytest.mark.parametrize("master", ["spark://elsewhere:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_executors_on_other_machines_are_not_sent_to_a_folder_of_this_one(master: str) -> None:
+    assert not _sockets_in(Path("/tmp"), master)
+    assert _sockets_in(Path("/tmp"), "local[2,4]")
+    assert _sockets_in(Path("/tmp"), "local")

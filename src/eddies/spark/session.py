@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import socket
 import sys
@@ -146,7 +147,7 @@ def _start(wanted: dict[str, str]) -> SparkSession:
     settings = default_settings() | {
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log_file.as_uri()}"
     }
-    settings |= _sockets_in(folder)
+    settings |= _sockets_in(folder, (settings | wanted)["spark.master"])
     builder = SparkSession.builder
     for name, setting in (settings | wanted).items():
         builder = builder.config(name, setting)
@@ -160,15 +161,17 @@ def _start(wanted: dict[str, str]) -> SparkSession:
             ) from error
 
 
-def _sockets_in(folder: Path) -> dict[str, str]:
+def _sockets_in(folder: Path, master: str) -> dict[str, str]:
     """Let Java and Python talk over sockets of the machine, which lie in a folder.
 
     Over TCP they wait 40 ms a task: small packets are held back until those before are confirmed. The
     folder is one that is removed at the end, because Spark leaves the sockets there. What its path may
-    be is limited by the system, on some to a hundred letters; then they talk over TCP.
+    be is limited by the system, on some to a hundred letters; then they talk over TCP. So they do on a
+    cluster, where executors would look for the folder on machines of their own.
     """
+    is_local = re.match(r"local(\[|$)", master) is not None
     is_short = len(os.fsencode(folder)) + _SOCKET_NAME_BYTES < _SOCKET_PATH_BYTES
-    if not hasattr(socket, "AF_UNIX") or not is_short:
+    if not (is_local and is_short and hasattr(socket, "AF_UNIX")):
         return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
