@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,7 +27,9 @@ _MOST_PERIODS = 64
 
 
 class Trace:
-    """Listens to one eddy. Where first rows of a route go is counted by periods of time."""
+    """Listens to one eddy. Where first rows of a route go is counted by periods of time. Threads of a
+    cell tell of what they do at the same time.
+    """
 
     def __init__(self, path: Path, block: str, cell: int) -> None:
         self._path = path
@@ -38,6 +41,7 @@ class Trace:
         self._memory: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._troubles: Counter[str] = Counter()
+        self._lock = threading.Lock()  # of the counters
 
     @classmethod
     def begin(cls, folder: str | None, block: str, cell: int) -> Trace | None:
@@ -55,24 +59,30 @@ class Trace:
 
     def emit(self, event: Event) -> None:
         """Count where rows go, and what went wrong with access methods."""
-        match event:
-            case LookupFailed():
-                self._troubles[f"{event.source}: look-ups by {event.index!r} failed"] += 1
-            case ScanFailed():
-                self._troubles[f"{event.source}: {event.scan} failed"] += 1
-            case MirrorDiffers():
-                said = f"{event.source}: rows of {event.access} differ from a mirror's"
-                self._troubles[said] += event.n_rows
-        if isinstance(event, Routed):
-            period = int((time.time() - self._began) / self._period_s)
-            while period >= _MOST_PERIODS:
-                halves = [*self._periods, Counter()]
-                self._periods = [halves[i] + halves[i + 1] for i in range(0, len(self._periods), 2)]
-                self._period_s *= 2
-                period //= 2
-            while len(self._periods) <= period:
-                self._periods.append(Counter())
-            self._periods[period][event.signature.sources, event.module] += event.n_in
+        with self._lock:
+            match event:
+                case LookupFailed():
+                    self._troubles[f"{event.source}: look-ups by {event.index!r} failed"] += 1
+                case ScanFailed():
+                    self._troubles[f"{event.source}: {event.scan} failed"] += 1
+                case MirrorDiffers():
+                    said = f"{event.source}: rows of {event.access} differ from a mirror's"
+                    self._troubles[said] += event.n_rows
+                case Routed():
+                    number = self._period_now()
+                    self._periods[number][event.signature.sources, event.module] += event.n_in
+
+    def _period_now(self) -> int:
+        """The number of this moment's period. When there would be too many, they become longer."""
+        period = int((time.time() - self._began) / self._period_s)
+        while period >= _MOST_PERIODS:
+            halves = [*self._periods, Counter()]
+            self._periods = [halves[i] + halves[i + 1] for i in range(0, len(self._periods), 2)]
+            self._period_s *= 2
+            period //= 2
+        while len(self._periods) <= period:
+            self._periods.append(Counter())
+        return period
 
     def see(self, eddy: Eddy) -> None:
         """Look at the state while it is there; the most that was seen is reported."""
