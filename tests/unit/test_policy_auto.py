@@ -230,6 +230,29 @@ def test_the_price_of_a_run_is_not_the_rows() -> None:
     assert min(shares) > 0.8
 
 
+def test_what_costs_little_as_the_last_one_comes_last() -> None:
+    """A probe that multiplies has the lower rank; but its matches are not made if it is the last."""
+    many, few = Candidate(1, "stem:many", "probe"), Candidate(2, "stem:few", "probe")
+    start, with_many, with_few, end = (Signature(sources) for sources in (0b1, 0b11, 0b101, 0b111))
+    first = Fork(0, start, (many, few), (with_many, with_few))
+    second = {0: Fork(1, with_many, (few,), (end,)), 1: Fork(2, with_few, (many,), (end,))}
+    found = {0: 100, 1: 4}
+    policy = AutoPolicy(random.Random(1))
+    n_sent, n_left = [0, 0], 4_000_000
+    while n_left > 0:
+        decision = policy.choose(first)
+        n_rows = min(decision.n_rows or 65_536, n_left)
+        n_left -= n_rows
+        n_sent[decision.choice] += n_rows
+        n_found = n_rows * found[decision.choice]
+        policy.observe(first, decision.choice, n_rows, n_found, n_rows * (700, 16)[decision.choice])
+        last = second[decision.choice]
+        policy.choose(last)
+        policy.observe(last, 0, n_found, n_found * (4, 1)[decision.choice], n_found * 14)
+        policy.reoptimize()
+    assert n_sent[0] < 0.02 * n_sent[1]
+
+
 def test_a_long_calm_does_not_hide_a_shift() -> None:
     """Runs not absorbed yet are not mixed with one that contradicts them, and nothing is lost."""
     fork = Fork(0, Signature(1), (Candidate(0, "stem:s0", "probe"),), (Signature(1, 1),))

@@ -34,6 +34,7 @@ product is taken only where nothing else is legal, although with tiny sources it
 
 from __future__ import annotations
 
+import math
 import random
 from typing import NamedTuple
 
@@ -69,6 +70,7 @@ NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, whe
 WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
 WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
 WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
+MUCH_CHEAPER = 0.5  # share of what two modules cost in the order of their ranks
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 
 
@@ -229,6 +231,8 @@ class AutoPolicy:
             sequence = self._with_what_it_opens(fork, i, estimate)
             ranked.append((sequence.rank, i, estimate))
         ranked.sort()
+        if len(ranked) == 2 and self._is_better_last(fork, *ranked):
+            ranked.reverse()
         best = ranked[0][1]
         if not fork.candidates[best].cross:
             decision = self._hope(fork, ranked, evidence) or self._explore(place, ranked, evidence)
@@ -324,6 +328,27 @@ class AutoPolicy:
         trial.elapsed_ns = None
         self._trial_of[evidence] = trial
         return n_rows
+
+    def _is_better_last(
+        self,
+        fork: Fork,
+        first: tuple[float, int, Estimate],
+        second: tuple[float, int, Estimate],
+    ) -> bool:
+        """Whether the candidate of the least rank, of two, is much cheaper after the other one. Ranks
+        suppose that it costs the same at both places; but what a last probe folds costs no matches.
+        """
+        passed = {candidate.module for candidate in fork.candidates}
+
+        def cost_ns(one: tuple[float, int, Estimate], other: tuple[float, int, Estimate]) -> float:
+            after, module = fork.leads_to[one[1]], fork.candidates[other[1]].module
+            if not self._modules_at.get(after, frozenset()) <= passed:
+                return math.inf
+            then = self._ledger.evidence(after, module)
+            then_ns = then.own.cost_ns if then.past.n_in >= JUDGE_ROWS else other[2].cost_ns
+            return one[2].cost_ns + one[2].selectivity * then_ns
+
+        return cost_ns(second, first) < MUCH_CHEAPER * cost_ns(first, second) < math.inf
 
     def _with_what_it_opens(self, fork: Fork, choice: int, estimate: Estimate) -> Estimate:
         here = self._modules_at[fork.signature]
