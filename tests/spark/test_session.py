@@ -73,6 +73,13 @@ def test_defaults_reach_spark_and_the_callers_settings_win(spark: SparkSession) 
     assert {name: spark.conf.get(name) for name in wanted} == wanted
 
 
+def test_java_compiles_with_care_only_what_runs_very_often(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    options = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert "-XX:Tier4InvocationThreshold=50000" in list(options)
+
+
 def test_start_leaves_the_environment_as_it_was(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

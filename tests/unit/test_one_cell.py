@@ -112,6 +112,17 @@ def test_short_joins_are_not_worth_a_stage_more(n_rows: tuple[int, ...]) -> None
     assert (before.n_cells, after.n_cells, n_threads) == (2, 1, 2)
 
 
+def test_one_partition_is_not_for_many_rows_that_nobody_merges() -> None:
+    star = {"t0": RelationSize(3_000_000, 32.0, "direct")}
+    star |= {f"t{n}": RelationSize(1_000_000, 32.0, "direct") for n in (1, 2, 3)}
+    where = "t0.k = t1.k AND t0.v = t2.k AND t0.k + t0.v = t3.k"
+    before, after, _ = shared_cells_of(star, f"SELECT t0.v FROM t0, t1, t2, t3 WHERE {where}")
+    assert after is before
+    few = {name: RelationSize(200_000, 32.0, "direct") for name in star}
+    _, after, n_threads = shared_cells_of(few, f"SELECT t0.v FROM t0, t1, t2, t3 WHERE {where}")
+    assert (after.n_cells, n_threads) == (1, 2)
+
+
 def test_what_may_not_have_one_cell_may_not_be_shared() -> None:
     slow = UserFunction("slow", lambda v: v, pa.int64())
     text = "SELECT count(*) AS n FROM t0, t1 WHERE t0.k = t1.k AND slow(t0.v) > 1"

@@ -8,7 +8,9 @@ and stored once.
 On a local Spark the cell does not have one core instead of all: the task may use the machine, and its
 threads share reading (`read_ahead`) and probing (`core.crew`). They share Python's lock as well, so
 they do less than as many cells would. Which is better follows from how much is replicated and from how
-long the whole takes: large joins of tables that can be divided have cells.
+long the whole takes: large joins of tables that can be divided have cells. So has everything but a small
+join whose rows are not merged: one cell is one partition, which whoever goes on with it works through
+alone.
 
 On a cluster a task has one core. How much work a join is, its inputs do not tell: a million rows may
 meet in a billion pairs, and an average of matches says nothing of a hub. One thing is certain, that
@@ -43,6 +45,7 @@ _TUPLE_NS = 100.0
 # threads were measured to be 1.5 to 1.7 times as fast as one.
 _IN_TURN = 0.25
 _MOST_THREADS = 4  # more would mostly wait for Python's lock
+_SMALL_NS = 200e6  # estimated for a join in one cell, of about a million rows
 
 
 def local_threads(spark: SparkSession) -> int:
@@ -86,7 +89,7 @@ def without_merge(
     one, is_merged = plan_cells(graph, sizes, 1), query.aggregation is not None
     if is_merged and one.ns + _most_tuples(graph, sizes) * _TUPLE_NS <= cells.ns + _MERGE_NS:
         return one, 1
-    if n_threads > 1:
+    if n_threads > 1 and (is_merged or one.ns <= _SMALL_NS):
         merging_ns = _MERGE_BESIDE_CELLS_NS if is_merged else 0.0
         if one.ns * (_IN_TURN + (1 - _IN_TURN) / n_threads) <= cells.ns + merging_ns:
             return one, n_threads
