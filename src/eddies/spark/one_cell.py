@@ -8,9 +8,8 @@ and stored once.
 On a local Spark the cell does not have one core instead of all: the task may use the machine, and its
 threads share reading (`read_ahead`) and probing (`core.crew`). They share Python's lock as well, so
 they do less than as many cells would. Which is better follows from how much is replicated and from how
-long the whole takes: large joins of tables that can be divided have cells. So has everything but a small
-join whose rows are not merged: one cell is one partition, which whoever goes on with it works through
-alone.
+long the whole takes: large joins of tables that can be divided have cells. So have joins whose rows are
+not merged, unless they are small: one cell is one partition, and whoever goes on with it is alone.
 
 On a cluster a task has one core. How much work a join is, its inputs do not tell: a million rows may
 meet in a billion pairs, and an average of matches says nothing of a hub. One thing is certain, that
