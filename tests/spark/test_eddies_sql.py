@@ -422,7 +422,9 @@ def test_cells_that_get_no_row_of_what_they_ask(spark: SparkSession, asked: str)
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.int32(), pa.int64(), pa.float32(), pa.decimal128(30, 2)], ids=str
+    "type_",
+    [pa.int8(), pa.int32(), pa.int64(), pa.float64(), pa.decimal128(30, 2), pa.decimal128(9, 4)],
+    ids=str,
 )
 def test_types_that_are_known_without_spark_are_those_of_spark(
     spark: SparkSession, type_: pa.DataType
@@ -437,7 +439,9 @@ def test_types_that_are_known_without_spark_are_those_of_spark(
     }
     text = """
     SELECT a.k AS k, u.k AS `other`, min(a.X) AS low, max(a.x) AS high, sum(a.x) AS total,
-           count(a.x) AS n, count(*) AS rows
+           count(a.x) AS n, count(*) AS rows, avg(a.x) AS mean, 0.2 * avg(a.x) AS part,
+           sum(a.x * (1 - a.x)) AS products, sum(a.x) / 7.0 AS share, max(a.x + a.x) - min(u.K) AS span,
+           12345678901 * count(*) AS many, min(u.K) * 3 + 1 AS whole, min(u.K) / 3 AS third
     FROM T a JOIN u ON u.k = 1 GROUP BY a.k, u.k
     """
     known = known_columns(parse(text), schemas, {})
@@ -445,6 +449,6 @@ def test_types_that_are_known_without_spark_are_those_of_spark(
     asked = normal_schema(_schema_of(spark, text, schemas))
     assert [(f.name, f.type) for f in known] == [(f.name, f.type) for f in asked]
     assert known_columns(parse(text), schemas, {"t": None}) is None, "a WITH table hides the other"
-    for item in ("a.x + 1", "avg(a.x)", "nothing.x"):
+    for item in ("nothing.x", "a.k + 1", "a.x * 'two'", "upper(a.k)", "a.x + NULL"):
         plain = parse(f"SELECT {item} AS v FROM t a")
         assert known_columns(plain, schemas, {}) is None

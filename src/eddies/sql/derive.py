@@ -75,8 +75,10 @@ class Deriving:
         """The columns of a FROM item; None if it cannot be a derived source."""
         if not self.may_be_source(item):
             return None
-        plain = isinstance(item, exp.Subquery) and not item.alias_column_names
-        schema = known_columns(item.this, self._schemas, self._written) if plain else None
+        query = self._written[item.name].this if isinstance(item, exp.Table) else item.this
+        holders = [item, self._written[item.name]] if isinstance(item, exp.Table) else [item]
+        plain = not any(holder.alias_column_names for holder in holders)
+        schema = known_columns(query, self._schemas, self._written) if plain else None
         schema = schema or self._analysed(_everything(item))
         names = {field.name.lower() for field in schema}
         return schema if len(names) == len(schema) else None

@@ -1,5 +1,6 @@
-"""Column types of a plain SELECT, known without asking Spark: columns of tables, and simple aggregates
-of them. Asking takes Spark longer than running many a query, so what is plain is answered here.
+"""Column types of a plain SELECT, known without asking Spark: columns of tables, simple aggregates of
+them, and arithmetic on both. Asking takes Spark longer than running many a query, so what is plain is
+answered here.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import pyarrow as pa
 from pyarrow import types as kinds
 from sqlglot import exp
 
+from eddies.core.expr import Literal
 from eddies.core.state.columns import normal_type
+from eddies.sql.coerce import arithmetic_result, operand_types
+from eddies.sql.literals import literal
+from eddies.sql.types import is_numeric
 
 __all__ = ["known_columns"]
 
 _SUM_DIGITS = 10  # by which Spark widens the sum of decimals
+_MEAN_DIGITS = 4  # the same of their mean, which has as many more after the point
 _MOST_DIGITS = 38
+_ARITHMETIC = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide"}
 
 
 def known_columns(
@@ -66,6 +73,46 @@ def _type(node: exp.Expr, tables: Mapping[str, pa.Schema]) -> pa.DataType | None
             return pa.int64()
         case exp.Sum():
             return _sum_type(_type(node.this, tables))
+        case exp.Avg():
+            return _mean_type(_type(node.this, tables))
+        case exp.Paren():
+            return _type(node.this, tables)
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+            return _arithmetic_type(node, tables)
+    return None
+
+
+def _arithmetic_type(node: exp.Binary, tables: Mapping[str, pa.Schema]) -> pa.DataType | None:
+    """Of two numbers, of which literals beside decimals count their own digits."""
+    constants = [_number(side) for side in (node.left, node.right)]
+    types = [
+        _type(side, tables) if constant is None else constant.type
+        for side, constant in zip((node.left, node.right), constants, strict=True)
+    ]
+    left, right = types
+    if left is None or right is None or not (is_numeric(left) and is_numeric(right)):
+        return None
+    if left != right and pa.float32() in types:
+        return None  # what they meet as depends on the session's ANSI mode
+    of_left, of_right = (None if constant is None else constant.value for constant in constants)
+    function = _ARITHMETIC[type(node)]
+    operands = operand_types(function, left, right, (of_left, of_right))
+    return None if operands is None else arithmetic_result(function, *operands)
+
+
+def _number(node: exp.Expr) -> Literal | None:
+    """A number that is written down."""
+    constant = literal(node)
+    return constant if constant is not None and is_numeric(constant.type) else None
+
+
+def _mean_type(type_: pa.DataType | None) -> pa.DataType | None:
+    if type_ is None:
+        return None
+    if kinds.is_signed_integer(type_) or type_ in (pa.float32(), pa.float64()):
+        return pa.float64()
+    if kinds.is_decimal128(type_) and type_.precision + _MEAN_DIGITS <= _MOST_DIGITS:
+        return pa.decimal128(type_.precision + _MEAN_DIGITS, type_.scale + _MEAN_DIGITS)
     return None
 
 
