@@ -63,6 +63,7 @@ class BlockPlan:
     )  # by relation, where known
     semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
     n_threads: int = 1  # of each cell, where nobody asked for others
+    is_gathered: bool = False  # in one partition (`gathering`)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -71,6 +72,10 @@ class BlockPlan:
 
     def dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         """The output of the block's eddies."""
+        frame = self._dataframe(spark, options)
+        return frame.repartition(1) if self.is_gathered else frame
+
+    def _dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         if self.query.parts:
             return self._run(spark, options, from_arrow_schema(SHARED))
         columns = result_schema(self.query)

@@ -25,6 +25,7 @@ from eddies.spark.above import register_function, run_above
 from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
 from eddies.spark.frame_plan import plan_facts
+from eddies.spark.gathering import is_gathered
 from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
 from eddies.spark.one_cell import local_threads
 from eddies.spark.planned_texts import PlannedTexts
@@ -85,6 +86,7 @@ class Planned:
                 if source.table in self.plan.derived and source.table not in self.inputs:
                     self.inputs[source.table] = self._derived_input(source.table, block)
             planned = plan_block(block, self.inputs, slots, self.options, threads)
+            planned = replace(planned, is_gathered=is_gathered(planned, self.plan, threads))
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
         prefer = self.options.prefer

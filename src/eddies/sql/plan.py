@@ -28,6 +28,7 @@ from eddies.errors import PlanError
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
+from eddies.sql.readers import read_often, sorted_block
 from eddies.sql.settings import Settings
 from eddies.sql.split import Host, split
 
@@ -59,7 +60,8 @@ class SqlPlan:
     None when the output of one block, the last, is the answer. `derived` are sources of blocks that
     Spark computes: Spark SQL over base tables and outputs of earlier blocks. `kept` are the base
     tables that `above` and `derived` read, `functions_above` the user functions they call.
-    `constants` are the rows of sources that the text spells out.
+    `constants` are the rows of sources that the text spells out. `read_often` are the blocks that the
+    texts read more than once, `sorted_block` the one whose rows are sorted in the end.
     """
 
     blocks: tuple[Block, ...]
@@ -69,6 +71,8 @@ class SqlPlan:
     constants: dict[str, pa.Table] = field(default_factory=dict)
     functions_above: frozenset[str] = frozenset()
     derived: dict[str, str] = field(default_factory=dict)
+    read_often: frozenset[str] = frozenset()
+    sorted_block: str | None = None
 
 
 def plan(
@@ -140,6 +144,8 @@ def plan(
         _used(outcome.constants, blocks),
         frozenset(function.name for function in functions if function.name.lower() in called),
         outcome.derived,
+        read_often(read_by_spark, own),
+        sorted_block(above),
     )
 
 
