@@ -23,6 +23,7 @@ __all__ = [
     "equal_keys",
     "expand_ranges",
     "gather",
+    "has_pieces",
     "groups_of",
     "home_line",
     "is_same_text",
@@ -42,6 +43,23 @@ _SEED, _STEP = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
 
 def gather(values: Sequence[object], ids: Sequence[int]) -> list[object]:
     return [values[i] for i in ids]
+
+
+def has_pieces(text: bytes, pieces: Sequence[bytes], at_begin: bool, at_end: bool) -> bool:
+    """Whether `text` has all `pieces` in their order and apart; by trying every place for each."""
+    if not pieces:
+        return text == b"" or not (at_begin and at_end)
+    first, rest = pieces[0], pieces[1:]
+    places = [0] if at_begin else range(len(text) + 1)
+    for place in places:
+        after = text[place + len(first) :]
+        if text[place : place + len(first)] != first:
+            continue
+        if rest and has_pieces(after, rest, False, at_end):
+            return True
+        if not rest and (after == b"" or not at_end):
+            return True
+    return False
 
 
 def n_bits(values: Sequence[int]) -> int:

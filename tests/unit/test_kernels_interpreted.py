@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def test_kernels_do_the_same_without_the_compiler() -> None:
-    names = ("decimals", "groups", "lines", "pages", "remainders", "rows")
+    names = ("decimals", "groups", "lines", "pages", "remainders", "rows", "searching")
     files = [str(HERE / f"test_kernels_{name}.py") for name in names]
     check = "from eddies.core.kernels.jit import JIT_DISABLED; assert JIT_DISABLED"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
