@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from eddies.core import evaluate as evaluate_module
 from eddies.core.expr import Call, Literal
+from eddies.core.functions import FUNCTIONS
 from eddies.core.modules import aggregate as aggregate_module
 from eddies.core.modules import group_table
 from eddies.core.options import Options
@@ -58,6 +61,33 @@ def test_no_rows_give_one_global_row_and_no_group() -> None:
         {"s0": 0, "s1": 0, "s2": None, "s3": None, "s4": None}
     ]
     assert aggregate_of(empty, ["g"], ALL).num_rows == 0
+
+
+def test_parts_that_arguments_share_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    functions = dict(FUNCTIONS)
+    for name in ("multiply", "subtract"):
+        known = FUNCTIONS[name]
+
+        def counted(*values: Any, kernel: Any = known.kernel, name: str = name) -> Any:
+            calls.append(name)
+            return kernel(*values)
+
+        functions[name] = replace(known, kernel=counted)
+    monkeypatch.setattr(evaluate_module, "FUNCTIONS", functions)
+    x, y, one = col("t.x"), col("t.y"), Literal(1, pa.int64())
+    less = Call("subtract", (one, y))
+    product = Call("multiply", (x, less))
+    guarded = Call("if", (Call("gt", (y, one)), product, x))
+    table = pa.table({"x": [1, 2, None, 4], "y": [5, None, 7, -8]})
+    arguments = (product, Call("multiply", (product, product)), less, guarded, product, x)
+    aggregation = Aggregation(
+        (),
+        tuple(Aggregate(f"s{i}", "sum", arg, pa.int64()) for i, arg in enumerate(arguments)),
+    )
+    found = answer(make_query({"t": table}, output=(), aggregation=aggregation), {"t": table})
+    assert found.to_pylist() == [{"s0": 32, "s1": 1312, "s2": -1, "s3": 2, "s4": 32, "s5": 7}]
+    assert sorted(calls) == ["multiply", "multiply", "subtract"]
 
 
 def test_only_nulls() -> None:

@@ -15,7 +15,7 @@ The functions are in `eddies.core.functions`, which lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,10 +32,12 @@ from eddies.core.functions.user import call_user_function
 from eddies.core.query import UserFunction
 from eddies.errors import EvaluationError, TypeMismatchError, UnknownNameError, UnsupportedError
 
-__all__ = ["evaluate", "keep", "render", "type_of"]
+__all__ = ["Shared", "evaluate", "keep", "render", "shared_parts", "type_of"]
 
 ColumnOf = Callable[[Column], pa.Array]
 Functions = Mapping[str, UserFunction]
+Shared = dict[Expr, Value | None]
+"""Parts that several expressions have in common, and their values on the rows at hand, once known."""
 
 # Below this share of surviving rows the next conjunct is computed on those rows only: gathering a
 # column then costs less than a string or decimal kernel on all rows.
@@ -94,14 +96,42 @@ def _call_type(call: Call, types: list[pa.DataType]) -> pa.DataType:
     return result
 
 
-def evaluate(expr: Expr, column: ColumnOf, n_rows: int, functions: Functions) -> pa.Array:
+def evaluate(
+    expr: Expr,
+    column: ColumnOf,
+    n_rows: int,
+    functions: Functions,
+    shared: Shared | None = None,
+) -> pa.Array:
     """The value of `expr` on each of `n_rows` rows. `type_of` must accept the expression.
 
-    `column` gives the array of a column, of length `n_rows` and any offset. Raises
-    `EvaluationError` naming the part that failed.
+    `column` gives the array of a column, of length `n_rows` and any offset. Of expressions that are
+    evaluated on the same rows `shared` keeps the parts they have in common. Raises `EvaluationError`
+    naming the part that failed.
     """
-    value = _Rows(column, n_rows, functions).value(expr)
+    value = _Rows(column, n_rows, functions, shared or {}).value(expr)
     return pa.repeat(value, n_rows) if isinstance(value, pa.Scalar) else value
+
+
+def shared_parts(exprs: Iterable[Expr]) -> frozenset[Expr]:
+    """The calls that occur more than once in all of `exprs`, but for parts of others that do."""
+    seen: set[Expr] = set()
+    found: set[Expr] = set()
+
+    def visit(part: Expr) -> None:
+        if isinstance(part, Call):
+            if part in seen:
+                found.add(part)
+                return
+            seen.add(part)
+            for arg in part.args:
+                visit(arg)
+        elif isinstance(part, Cast):
+            visit(part.arg)
+
+    for expr in exprs:
+        visit(expr)
+    return frozenset(found)
 
 
 def keep(expr: Expr, column: ColumnOf, n_rows: int, functions: Functions) -> Mask | None:
@@ -153,6 +183,7 @@ class _Rows:
     column: ColumnOf
     n_rows: int
     functions: Functions
+    shared: Shared = field(default_factory=dict)
 
     def value(self, expr: Expr) -> Value:
         match expr:
@@ -167,7 +198,12 @@ class _Rows:
                 except (Refusal, pa.ArrowInvalid, OverflowError) as error:
                     raise _failure(expr, error) from error
             case Call():
-                return self._call(expr)
+                if not self.shared or expr not in self.shared:
+                    return self._call(expr)
+                known = self.shared[expr]
+                if known is None:
+                    known = self.shared[expr] = self._call(expr)
+                return known
 
     def _call(self, call: Call) -> Value:
         if call.function in self.functions:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddies.core.batch import Ids, RoutedBatch
-from eddies.core.evaluate import evaluate, keep
+from eddies.core.evaluate import Shared, evaluate, keep, shared_parts
 from eddies.core.expr import Column, Expr
 from eddies.core.kernels.sums import sum_parts
 from eddies.core.modules.folding import Folded
@@ -80,6 +80,13 @@ class Aggregator:
         self._n_to_pass_on = 0
         self._n_collected = 0  # rows that the held groups stand for
         self._having = aggregation.having
+        given = [aggregate.arg for aggregate in aggregation.aggregates if aggregate.arg is not None]
+        self._arguments = list(dict.fromkeys(given))  # a mean has the same one twice
+        self._places = [
+            None if aggregate.arg is None else self._arguments.index(aggregate.arg)
+            for aggregate in aggregation.aggregates
+        ]
+        self._shared = shared_parts(self._arguments)
         self.n_rows = 0
 
     def add(self, batch: RoutedBatch) -> None:
@@ -93,12 +100,12 @@ class Aggregator:
         self.n_rows += n
         if self._chains is not None and self._add_chains(batch, self._chains):
             return
-        arguments = [
-            None
-            if aggregate.arg is None
-            else evaluate(aggregate.arg, batch.column, n, self._functions)
-            for aggregate in self._aggregation.aggregates
+        parts: Shared = dict.fromkeys(self._shared)
+        values = [
+            evaluate(argument, batch.column, n, self._functions, parts)
+            for argument in self._arguments
         ]
+        arguments = [None if place is None else values[place] for place in self._places]
         if self._can_use_totals and self._add_to_totals(n, arguments):
             return
         self._add_groups(batch, arguments)
