@@ -19,6 +19,7 @@ from eddies.core.modules import aggregate as aggregate_module
 from eddies.core.modules import group_table
 from eddies.core.options import Options
 from eddies.core.query import Aggregate, Aggregation, Output
+from eddies.core.state.columns import column_of
 from eddies.errors import EvaluationError
 from eddies.hosts.local import run
 from tests.support.bag import assert_same_bag
@@ -418,6 +419,67 @@ def expected_groups(
     fields = [(name, table.schema.field(name).type) for name in keys]
     fields += [(f"s{i}", type_) for i, (_, _, type_) in enumerate(listed)]
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+LISTED: list[tuple[str, str | None, pa.DataType]] = [
+    ("count_star", None, pa.int64()),
+    ("count", "s", pa.int64()),
+    ("sum", "x", pa.decimal128(38, 0)),
+    ("sum", "p", pa.decimal128(38, 0)),
+    ("sum", "y", pa.float64()),
+    ("min", "d", pa.date32()),
+    ("max", "t", pa.timestamp("us")),
+    ("max", "i", pa.int32()),
+]
+
+
+def group_table_of(table: pa.Table, keys: list[str]) -> group_table.GroupTable:
+    """The groups of `table`, whose rows come in pieces."""
+    accumulators = []
+    for i, (function, name, type_) in enumerate(LISTED):
+        aggregate = Aggregate(f"s{i}", function, None, type_)  # type: ignore[arg-type]
+        given = None if name is None else table.schema.field(name).type
+        accumulator = group_table.accumulator_of(f"a{i}", aggregate, given)
+        assert accumulator is not None
+        accumulators.append(accumulator)
+    groups = group_table.GroupTable([table.schema.field(key).type for key in keys], accumulators)
+    for batch in table.to_batches(max_chunksize=70):
+        side = [(column_of(batch.column(key)), None) for key in keys]
+        values = [None if name is None else batch.column(name) for _, name, _ in LISTED]
+        assert groups.add(side, batch.num_rows, values)
+    return groups
+
+
+@pytest.mark.parametrize("keys", [["i"], ["s"], ["w"], ["i", "s"], ["s", "w", "b"]], ids="-".join)
+@pytest.mark.parametrize("n", [0, 30, 500, 9_000])
+def test_a_table_absorbs_the_groups_of_another(keys: list[str], n: int) -> None:
+    more = pa.table({"p": pa.array([Decimal(10**38 - 1)] * 3, pa.decimal128(38, 0))})
+    first, second = mixed_table(500, 3), mixed_table(max(n, 30), 4).slice(0, n)
+    if n:  # sums beyond 128 bits
+        high = second.slice(0, 1).take([0, 0, 0]).set_column(7, "p", more["p"])
+        first, second = pa.concat_tables([first, high]), pa.concat_tables([second, high])
+    both = group_table_of(pa.concat_tables([first, second]), keys)
+    one, other = group_table_of(first, keys), group_table_of(second, keys)
+    assert one.absorb(other)
+    assert one.n_groups == both.n_groups
+    assert_same_bag(pa.table(one.columns()), pa.table(both.columns()), keys, 11)
+
+
+def test_a_table_refuses_groups_of_other_kinds_or_that_it_cannot_tell_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = mixed_table(40, 1)
+    other = table.set_column(7, "p", table["p"].cast(pa.decimal128(38, 1), safe=False))
+    assert not group_table_of(table, ["i"]).absorb(group_table_of(other, ["i"]))
+    assert not group_table_of(table, ["i"]).absorb(group_table_of(table, ["s"]))
+    one, more = (group_table_of(table.slice(at, 1), ["i", "s"]) for at in (0, 1))
+
+    def same_word(into: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> None:
+        into[:] = one._words[0]
+
+    monkeypatch.setattr(group_table, "mix_words", same_word)
+    assert not one.absorb(more)
+    assert one.n_groups == 1
 
 
 @pytest.mark.parametrize("keys", [["i", "s"], ["s", "w", "b"]], ids="-".join)

@@ -285,6 +285,11 @@ class Aggregator:
 
     def merge(self, other: Aggregator) -> None:
         """Take over what another router aggregated."""
+        if self._table is not None and other._table is not None:
+            if self._table.absorb(other._table):
+                other._table = None
+            else:
+                self._empty_table()
         other._empty_table()
         if other._having is None:
             self._having = None

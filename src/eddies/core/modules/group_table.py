@@ -65,6 +65,20 @@ class Accumulator(Protocol):
         """
         ...
 
+    def merge(self, groups: Groups, other: _Totals) -> None:
+        """Add the totals of another accumulator, whose group i is `groups[i]` here, all different."""
+        ...
+
+    @property
+    def totals(self) -> _Totals:
+        """The totals themselves."""
+        ...
+
+    @property
+    def merges_with(self) -> object:
+        """Equal for accumulators whose totals mean the same."""
+        ...
+
     def columns(self, n_groups: int) -> dict[str, pa.Array]:
         """The totals as partial columns of the aggregate."""
         ...
@@ -84,6 +98,24 @@ class _Totals:
             room = max(n_groups, 2 * n_known)
             self.numbers = _longer(self.numbers, room * self._width)
             self.seen = _longer(self.seen, room)
+
+    @property
+    def totals(self) -> _Totals:
+        return self
+
+    @property
+    def merges_with(self) -> object:
+        return type(self)
+
+    def merge(self, groups: Groups, other: _Totals) -> None:
+        """Totals that are added up, number by number."""
+        rows, n = self._rows(), groups.shape[0]
+        rows[groups] += other._rows()[:n]
+        self.seen[groups] |= other.seen[:n]
+
+    def _rows(self) -> Totals:
+        """One row of numbers for each group."""
+        return self.numbers.reshape(-1, self._width)
 
     def bitmap(self, n_groups: int) -> pa.Buffer | None:
         """Arrow's validity of the first groups."""
@@ -155,6 +187,21 @@ class _DecimalSum(_Totals):
         pairs = np.frombuffer(values.buffers()[1], np.uint64, first + n)[first:]
         grouping.sum_decimals(groups, pairs, _valid(values), self.numbers, self.seen)
 
+    @property
+    def merges_with(self) -> object:
+        return type(self), self._type
+
+    def merge(self, groups: Groups, other: _Totals) -> None:
+        own, more = self._rows(), other._rows()[: groups.shape[0]]
+        carry = np.zeros(groups.shape[0], np.uint64)
+        for word in range(3):
+            added = more[:, word] + carry
+            total = own[groups, word] + added
+            # One of the two additions at most goes beyond 64 bits.
+            carry = (added < carry).astype(np.uint64) + (total < added).astype(np.uint64)
+            own[groups, word] = total
+        self.seen[groups] |= other.seen[: groups.shape[0]]
+
     def columns(self, n_groups: int) -> dict[str, pa.Array]:
         words = self.numbers[: 4 * n_groups].reshape(n_groups, 4).copy()
         words[:, 3] = (words[:, 2].view(np.int64) >> 63).view(np.uint64)
@@ -175,6 +222,14 @@ class _Extreme(_Totals):
             values = pc.cast(values, storage)
         numbers = _numbers(values, pa.int64(), "i8")
         self._keep(groups, numbers, _valid(values), self.numbers, self.seen)
+
+    @property
+    def merges_with(self) -> object:
+        return type(self), self._type
+
+    def merge(self, groups: Groups, other: _Totals) -> None:
+        n = groups.shape[0]
+        self._keep(groups, other.numbers[:n], other.seen[:n], self.numbers, self.seen)
 
     def columns(self, n_groups: int) -> dict[str, pa.Array]:
         values = self.numbers[:n_groups].astype(f"i{self._type.bit_width // 8}")
@@ -216,6 +271,34 @@ class GroupTable:
 
     def add(self, side: KeySide, n_rows: int, values: Sequence[pa.Array | None]) -> bool:
         """Take in a batch: its keys and, for each aggregate, its values. False: it is refused."""
+        groups = self._groups_of(side, n_rows)
+        if groups is None:
+            return False
+        for accumulator, array in zip(self._accumulators, values, strict=True):
+            accumulator.reserve(self.n_groups)
+            accumulator.add(groups, array)
+        return True
+
+    def absorb(self, other: GroupTable) -> bool:
+        """Take in the groups of another table of the same aggregation. False: it is refused."""
+        if [a.merges_with for a in self._accumulators] != [
+            b.merges_with for b in other._accumulators
+        ]:
+            return False
+        if [key.type for key in self._keys] != [key.type for key in other._keys]:
+            return False
+        every = np.arange(other.n_groups, dtype=np.int32)
+        groups = self._groups_of([(key, every) for key in other._keys], other.n_groups)
+        if groups is None:
+            return False
+        for own, more in zip(self._accumulators, other._accumulators, strict=True):
+            own.reserve(self.n_groups)
+            more.reserve(other.n_groups)
+            own.merge(groups, more.totals)
+        return True
+
+    def _groups_of(self, side: KeySide, n_rows: int) -> Groups | None:
+        """The group of each row, new ones included; None if two keys cannot be told apart."""
         parts = [_Part(column, ids) for column, ids in side]
         words = self._group_words(parts)
         groups = np.empty(n_rows, np.int32)
@@ -226,12 +309,9 @@ class GroupTable:
             self._enter(parts, words, first_rows[: n_found - n_known], n_found)
         if not self._are_same(parts, groups):
             self.n_groups = n_known
-            return False
+            return None
         self.n_groups = n_found
-        for accumulator, array in zip(self._accumulators, values, strict=True):
-            accumulator.reserve(n_found)
-            accumulator.add(groups, array)
-        return True
+        return groups
 
     def columns(self) -> dict[str, pa.Array]:
         """Keys `g0`, `g1`, ... and partial columns of the groups."""
