@@ -234,6 +234,12 @@ class PartnerFilter:
     def __init__(self, asked: list[_Asked]) -> None:
         self._asked = asked
         self.columns = frozenset(one.column for one in asked)
+        self.n_dropped = 0  # rows without partners, so far
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a filter left that drops enough."""
+        return bool(self._asked)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that may have partners."""
@@ -250,6 +256,7 @@ class PartnerFilter:
         a column among `self.columns` and the rows that are left, an array and which of its rows are
         those (None: all). The array may be a dictionary array.
         """
+        n_first = n_rows if rows is None else rows.shape[0]
         for asked in self._asked:
             n_in = n_rows if rows is None else rows.shape[0]
             if n_in == 0:
@@ -265,4 +272,5 @@ class PartnerFilter:
             (asked for asked in self._asked if asked.is_worth_asking),
             key=lambda asked: asked.n_kept / max(asked.n_in, 1),
         )
+        self.n_dropped += n_first - (n_rows if rows is None else rows.shape[0])
         return rows

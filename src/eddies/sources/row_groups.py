@@ -42,6 +42,7 @@ __all__ = ["ParquetSplit", "ranges_of"]
 
 Rows = npt.NDArray[np.int32]
 
+_MOST_BATCHES = 4  # in a row group that is decoded at once, to leave out what is not wanted
 # A chunk of text that takes fewer bytes a row is (almost) only codes into its dictionary: a string
 # that stands there itself takes its length (4 bytes) at least.
 _DICTIONARY_BYTES_A_ROW = 3.0
@@ -192,9 +193,12 @@ class _Reader:
                 yield self._delivered({}, min(batch_rows, n_rows - start))
             return
         self._dictionaries = self._short_dictionaries(needed)
-        is_chosen_from = tested or self._partners is not None or self._file.decoded is not None
-        if is_chosen_from and n_rows <= batch_rows:
-            yield from self._tested_first(tested, needed, rows)
+        is_chosen_from = bool(tested) or (self._partners is not None and self._partners.asks)
+        most_batches = _MOST_BATCHES if is_chosen_from else self._file.decoded is not None
+        if n_rows <= most_batches * batch_rows:
+            for batch in self._tested_first(tested, needed, rows):
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
         else:
             yield from self._streamed(needed, rows, batch_rows)
 

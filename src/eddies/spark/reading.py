@@ -141,6 +141,11 @@ class Reading:
         """Whether bounds of keys may spare reading."""
         return any(isinstance(split, ParquetSplit) for split in self.splits)
 
+    @property
+    def drops_rows(self) -> bool:
+        """Whether rows without partners are dropped as they are read."""
+        return all(isinstance(split, ParquetSplit) for split in self.splits)
+
     def kept(self, batch: pa.RecordBatch, coordinates: Sequence[int]) -> pa.RecordBatch:
         """The rows of a batch that belong to the cell; for those that come another way."""
         return self._hashed(batch, coordinates, {}, None)

@@ -28,6 +28,7 @@ import pyarrow as pa
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.options import Options
+from eddies.core.partners import PartnerFilter
 from eddies.core.query import Query
 from eddies.sources.decoded import DecodedColumns, decoded_columns
 from eddies.spark.cell_access import CellAccess, cell_run
@@ -200,30 +201,36 @@ class EddyTask:
             reading = self.readings[name]
             uses_bounds = reading.uses_bounds and not (is_last and heavy)
             bounds = eddy.bounds(name) if uses_bounds and not eddy.is_hopeless else ()
-            if self._reads_ahead(reading, heavy, decoded):
+            last = None if is_last else self.order[-1]
+            n_readers = self.options.threads if self._reads_ahead(reading, heavy, decoded) else 1
+            filters: list[PartnerFilter | None] = [None] * n_readers
+            if uses_bounds and not eddy.is_hopeless:
                 filters = [
-                    eddy.partner_filter(name, self.expected_rows)
-                    if is_last and uses_bounds
-                    else None
-                    for _ in range(self.options.threads)
+                    eddy.partner_filter(name, self.expected_rows, last) for _ in range(n_readers)
                 ]
+            if n_readers > 1:
                 arrivals = reading.batches_ahead(bounds, filters)
-                yield from _in_larger_batches(arrivals) if is_last else arrivals
-                return
-            if not is_last:
-                yield from reading.batches(coordinates, heavy, bounds=bounds, decoded=decoded)
-                return
-            partners = eddy.partner_filter(name, self.expected_rows) if uses_bounds else None
-            yield from _in_larger_batches(
-                reading.batches(
+            else:
+                arrivals = reading.batches(
                     coordinates,
                     heavy,
-                    is_last=True,
+                    is_last=is_last,
                     bounds=bounds,
-                    partners=partners,
+                    partners=filters[0],
                     decoded=decoded,
                 )
-            )
+            n_told = 0
+            for batch in _in_larger_batches(arrivals):
+                n_dropped = sum(one.n_dropped for one in filters if one is not None)
+                if not is_last and n_dropped > n_told:
+                    eddy.push(name, batch.slice(0, 0), n_dropped - n_told)
+                    n_told = n_dropped
+                yield batch
+
+    def _reader_drops(self, name: str) -> bool:
+        """Whether rows without partners are dropped by whoever reads them."""
+        reading = self.readings.get(name)
+        return reading is not None and reading.drops_rows
 
     def _reads_ahead(self, reading: Reading, heavy: Heavy, decoded: DecodedColumns | None) -> bool:
         """Whether the task's threads share the reading of a relation."""
@@ -240,7 +247,7 @@ class EddyTask:
         n_ahead = _AHEAD * self.options.threads if shares else 1
         if not eddy.is_hopeless:
             kept = None
-            if name != self.order[-1]:  # whose rows are not stored: it is left to their reader
+            if name != self.order[-1] and not self._reader_drops(name):
                 kept = eddy.partner_filter(name, self.expected_rows, self.order[-1])
             for batch in arrivals:
                 n_rows += batch.num_rows
