@@ -252,3 +252,14 @@ def test_a_filter_lets_every_entered_word_through(n_words: int, n_keys: int) -> 
 def test_patterns_of_a_filter_differ_and_have_four_bits() -> None:
     assert len(set(PATTERNS.tolist())) == 1024
     assert {int(pattern).bit_count() for pattern in PATTERNS} == {4}
+
+
+@pytest.mark.parametrize("n", [0, 1, 500])
+def test_rows_whose_word_is_there(n: int) -> None:
+    rng = np.random.default_rng(n)
+    codes = rng.integers(-1, 12, n).astype(np.int32)
+    is_there = np.append(rng.random(9) < 0.4, False)
+    positions = np.empty(n + 1, dtype=np.int32)
+    kept = kernels.among_words(codes, is_there, positions)
+    expected = [i for i, code in enumerate(codes.tolist()) if 0 <= code < 9 and is_there[code]]
+    assert positions[:kept].tolist() == expected

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from eddies.core.graph import Graph
 from eddies.core.graph.distance import distances
 from eddies.core.kernels.bloom import add_words, may_contain
+from eddies.core.kernels.gather import among_words
 from eddies.core.modules.stem import SteM
 from eddies.core.state.columns import Words, column_of, is_key_type
 from eddies.core.state.hash_index import HashIndex
@@ -219,9 +220,14 @@ class _Asked:
         is_there[self.keys.positions(words)] = True
         if valid is not None:
             is_there[:-1] &= valid != 0
-        codes = np.asarray(pc.fill_null(keys.indices, words.shape[0]))
-        found = is_there[codes if rows is None else codes[rows]]
-        return np.flatnonzero(found).astype(np.int32)
+        indices = keys.indices.cast(pa.int32())
+        if indices.null_count:
+            indices = pc.fill_null(indices, words.shape[0])
+        codes = np.asarray(indices)
+        if rows is not None:
+            codes = codes.take(rows)
+        positions = np.empty(codes.shape[0] + 1, dtype=np.int32)
+        return positions[: among_words(codes, is_there, positions)]
 
     @property
     def is_worth_asking(self) -> bool:

@@ -12,6 +12,7 @@ from eddies.core.kernels.intrinsics import load8, load64, prefetch, store64
 from eddies.core.kernels.jit import brief, i32, i64, kernel, ro, rw, u8, u64
 
 __all__ = [
+    "among_words",
     "compact",
     "copy_bytes",
     "copy_brief",
@@ -70,6 +71,19 @@ def compact(keep: npt.NDArray[np.bool_], positions: Rows, rows: Rows, n: int) ->
         positions[kept] = positions[i]
         rows[kept] = rows[i]
         kept += keep[i]
+    return kept
+
+
+@kernel(types.int64(ro(i32), ro(types.boolean), rw(i32)))
+def among_words(codes: Rows, is_there: npt.NDArray[np.bool_], positions: Rows) -> int:
+    """Positions of the codes whose word is there; returns how many. The last entry of `is_there` is
+    for codes that are none, and `positions` has room for one more than there are codes.
+    """
+    kept = 0
+    none = np.uint32(is_there.shape[0] - 1)
+    for i in range(codes.shape[0]):
+        positions[kept] = i
+        kept += is_there[min(np.uint32(codes[i]), none)]
     return kept
 
 

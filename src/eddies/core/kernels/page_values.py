@@ -102,6 +102,17 @@ def find_codes(pages: Numbers, wanted: Rows, n_words: int, codes: Rows) -> int:
                 run_end = min(at + n_bytes, end)
                 bits = (run_end - at) * 8
                 if at + n_bytes + 8 <= end:  # all words that are loaded lie within the page
+                    n_left = min(stop - j, last + first - wanted[j])
+                    if (
+                        n_left > 0 and wanted[j + n_left - 1] == wanted[j] + n_left - 1
+                    ):  # all of them
+                        bit = (wanted[j] - first - begin) * width
+                        for i in range(j, j + n_left):
+                            code = np.int64(load64(at + (bit >> 3)) >> np.uint64(bit & 7)) & mask
+                            worst = max(worst, code)
+                            codes[i] = np.int32(code)
+                            bit += width
+                        j += n_left
                     while j < stop and wanted[j] - first < last:
                         bit = (wanted[j] - first - begin) * width
                         code = np.int64(load64(at + (bit >> 3)) >> np.uint64(bit & 7)) & mask
