@@ -87,7 +87,7 @@ def split(
     may_pad: frozenset[str] = frozenset(),
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
-    deriving = Deriving(schema_of, schemas)
+    deriving = Deriving(schema_of, schemas, settings)
     splitter = _Splitter(
         qualified.tables,
         schemas,
