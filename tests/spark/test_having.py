@@ -91,3 +91,21 @@ def test_only_a_cell_that_is_alone_leaves_groups_out(spark: SparkSession, tmp_pa
     frame = spark.read.parquet(path).where("true").repartition(3)
     (block,) = plan_query(text, {"f": frame}, spark=spark).blocks or (None,)
     assert block is None or block.query.aggregation.having is None
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "count(*) > (SELECT 2) AND 100 / (count(*) - 2) > 10",
+        "max(f.g) > (SELECT 1000) AND CAST(max(f.s) AS INT) > 0",
+    ],
+)
+def test_a_condition_that_another_one_guards_does_not_fail(
+    spark: SparkSession, tmp_path: Path, condition: str
+) -> None:
+    path = str(tmp_path / "f.parquet")
+    pq.write_table(tables_of(400)["f"], path)
+    spark.read.parquet(path).createOrReplaceTempView("f")
+    text = f"SELECT f.g, count(*) AS n FROM f GROUP BY f.g HAVING {condition}"
+    found = eddies.sql(text, {"f": path}, spark=spark, options=eddies.Options(cells=1)).toArrow()
+    assert_same_bag(found, spark.sql(text).toArrow(), text)

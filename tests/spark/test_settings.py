@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 import eddies
@@ -56,6 +60,36 @@ def test_without_ansi_mode(spark: SparkSession, text: str) -> None:
         frame_of(delivered_table(table), spark).createOrReplaceTempView(name)
     with setting(spark, "spark.sql.ansi.enabled", "false"):
         found = eddies.sql(text, TABLES, spark=spark).toArrow()
+        expected = spark.sql(text).toArrow()
+    assert found.schema.types == expected.schema.types
+    assert_same_bag(found, expected, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT c.x / d.y AS q, c.x * d.y AS p FROM c, d WHERE c.k = d.k",
+        "SELECT c.k, sum(c.x / d.y) AS q, avg(d.y) AS m FROM c, d WHERE c.k = d.k GROUP BY c.k",
+        "SELECT avg(c.x) AS m FROM c, d WHERE c.k = d.k",
+        "SELECT c.k FROM c, d WHERE c.k = d.k AND c.x / d.y > 3.10344",
+        "SELECT d.k, r.q FROM d, (SELECT c.k, sum(c.x) / count(*) AS q FROM c GROUP BY c.k) AS r"
+        " WHERE r.k = d.k AND r.q > 0",
+        "SELECT d.k FROM d WHERE d.y < (SELECT 0.7 * avg(c.x) / 3 FROM c WHERE c.k = d.k)",
+        "SELECT c.k, count(*) AS n FROM c, d WHERE c.k = d.k GROUP BY c.k HAVING sum(c.x) / 7 > 3",
+    ],
+)
+def test_decimals_that_may_not_lose_digits(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    rng = random.Random(5)
+    paths = {}
+    for name, column, digits in (("c", "x", 10), ("d", "y", 12)):
+        numbers = [Decimal(rng.randrange(1, 10**digits)).scaleb(-4) for _ in range(60)]
+        keys = pa.array([n % 12 for n in range(60)], pa.int32())
+        table = pa.table({"k": keys, column: pa.array(numbers, pa.decimal128(20, 4))})
+        paths[name] = str(tmp_path / f"{name}.parquet")
+        parquet.write_table(table, paths[name])
+        spark.read.parquet(paths[name]).createOrReplaceTempView(name)
+    with setting(spark, "spark.sql.decimalOperations.allowPrecisionLoss", "false"):
+        found = eddies.sql(text, paths, spark=spark).toArrow()
         expected = spark.sql(text).toArrow()
     assert found.schema.types == expected.schema.types
     assert_same_bag(found, expected, text)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from eddies.core import evaluate as evaluate_module
-from eddies.core.expr import Call, Literal
+from eddies.core.expr import Call, Expr, Literal
 from eddies.core.functions import FUNCTIONS
 from eddies.core.modules import aggregate as aggregate_module
 from eddies.core.modules import group_table
@@ -309,10 +309,14 @@ def test_partial_aggregation_holds_a_bounded_number_of_groups() -> None:
     assert sum(batch.num_rows for batch in batches) > 400_000, "a group may come in several rows"
 
 
-def judged_rows(n_rows: int, n_groups: int, options: Options, least: int) -> pa.Table:
-    """Counts of groups, of which those with fewer than `least` rows may be left out."""
+def judged_rows(n_rows: int, n_groups: int, options: Options, least: int | Expr) -> pa.Table:
+    """Counts of groups, of which those with fewer than `least` rows, or for which it is not true, may
+    be left out.
+    """
     table = pa.table({"g": pa.array(np.arange(n_rows) * 7919 % n_groups)})
-    having = Call("ge", (col(".n"), Literal(least, pa.int64())))
+    having = least
+    if isinstance(having, int):
+        having = Call("ge", (col(".n"), Literal(having, pa.int64())))
     aggregation = Aggregation(
         (Output("g", col("t.g"), pa.int64()),),
         (Aggregate("n", "count_star", None, pa.int64()),),
@@ -331,6 +335,16 @@ def test_groups_are_left_out_when_all_their_rows_are_there(threads: int) -> None
     assert set(found["n"].to_pylist()) == {11}
     assert judged_rows(1_050, 100, options, 12).num_rows == 0
     assert judged_rows(0, 100, options, 1).num_rows == 0
+
+
+def test_nothing_is_left_out_by_a_condition_that_fails() -> None:
+    """What stands beside it in the text may keep it from groups on which it fails."""
+    above_ten = Call("subtract", (col(".n"), Literal(10, pa.int64())))
+    share = Call("int_divide", (Literal(100, pa.int64()), above_ten))
+    condition = Call("gt", (share, Literal(2, pa.int64())))
+    assert judged_rows(1_000, 100, Options(), condition).num_rows == 100
+    assert judged_rows(1_100, 100, Options(), condition).num_rows == 100
+    assert judged_rows(20_000, 100, Options(), condition).num_rows == 0
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -18,9 +18,9 @@ def vector(content: bytes) -> np.ndarray:
     return np.frombuffer(content, dtype=np.uint8)
 
 
-def table(*pages: tuple[np.ndarray, int, int, int]) -> np.ndarray:
-    """Of pages: bytes, wanted values from and to, first value."""
-    rows = [(b.ctypes.data, b.shape[0], begin, stop, first, 0) for b, begin, stop, first in pages]
+def table(*pages: tuple[np.ndarray, int, int, int], n_rows: int = 0) -> np.ndarray:
+    """Of pages: bytes, wanted values from and to, first value; each of so many rows."""
+    rows = [(b.ctypes.data, b.shape[0], *fields, n_rows) for b, *fields in pages]
     return np.array(rows, dtype=np.int64).ravel()
 
 
@@ -65,6 +65,42 @@ def test_codes_beyond_the_dictionary_or_the_page_are_damage() -> None:
     assert find_codes(table((too_wide, 0, 8, 0)), wanted, 8, codes) == 0
 
 
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [0, 5, 16, 5],  # no value repeated
+        [1, 16, 5],  # no values packed
+        [16, 8 | 5],  # a value of more than three bits
+    ],
+)
+def test_runs_of_codes_that_nobody_writes_are_damage(runs: list[int]) -> None:
+    wanted, codes = np.arange(8, dtype=np.int32), np.empty(8, dtype=np.int32)
+    sound, damaged = vector(bytes([3, 16, 5])), vector(bytes([3, *runs]))
+    assert find_codes(table((sound, 0, 8, 0)), wanted, 8, codes) == SOUND
+    assert find_codes(table((damaged, 0, 8, 0)), wanted, 8, codes) == 0
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [0, 1, 16, 1],  # no level repeated
+        [1, 16, 1],  # no levels packed
+        [16, 2],  # a level beyond the greatest
+        [5, 255],  # of more rows than the page has, and they are not there
+    ],
+)
+def test_runs_of_levels_that_nobody_writes_are_damage(runs: list[int]) -> None:
+    wanted, valid = np.arange(8, dtype=np.int32), np.empty(8, dtype=np.uint8)
+    places, ends = np.empty(9, dtype=np.int32), np.empty(2, dtype=np.int64)
+    for sound in ([16, 1], [3, 255], [8, 1, 3, 15], [7, 255, 0, 0], [65, *[255] * 32]):
+        content = vector(bytes(sound))
+        pages = table((content, 0, 8, 0), n_rows=8)
+        assert find_values(pages, wanted, valid, places, ends) == SOUND
+        assert valid.all()
+    content = vector(bytes(runs))
+    assert find_values(table((content, 0, 8, 0), n_rows=8), wanted, valid, places, ends) == 0
+
+
 @pytest.mark.parametrize("null_share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("share", [0.05, 1.0])
 def test_values_are_counted_past_nulls(null_share: float, share: float) -> None:
@@ -75,12 +111,13 @@ def test_values_are_counted_past_nulls(null_share: float, share: float) -> None:
     n = wanted.shape[0]
     valid, places = np.empty(n, dtype=np.uint8), np.empty(n + 1, dtype=np.int32)
     ends = np.empty(2, dtype=np.int64)
-    assert find_values(table((content, 0, n, 0)), wanted, valid, places, ends) == SOUND
+    pages = table((content, 0, n, 0), n_rows=len(levels))
+    assert find_values(pages, wanted, valid, places, ends) == SOUND
     assert valid.tolist() == [levels[w] for w in wanted]
     expected = [sum(levels[:w]) for w in wanted.tolist() if levels[w]]
     assert places[: ends[1]].tolist() == expected
     for n_bytes in range(content.shape[0] // 2):
-        cut = table((content[:n_bytes], 0, n, 0))
+        cut = table((content[:n_bytes], 0, n, 0), n_rows=len(levels))
         assert find_values(cut, wanted, valid, places, ends) == 0
 
 

@@ -183,6 +183,7 @@ def plan_text(
     schemas |= {name: given.schema for name, given in inputs.items()}
     time_zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     ansi = spark.conf.get("spark.sql.ansi.enabled") != "false"
+    loses = spark.conf.get("spark.sql.decimalOperations.allowPrecisionLoss") != "false"
     may_ask = _may_ask(options) and not is_streaming and not _has_access(inputs, options)
     direct = tuple(name for name, given in inputs.items() if given.source is not None)
     may_pad = tuple(name for name in direct if may_ask and _may_pad(inputs[name]))
@@ -202,6 +203,7 @@ def plan_text(
             schema_of=schema_of,
             time_zone=time_zone,
             ansi=ansi,
+            gives_up_digits=loses,
             may_ask=may_ask,
             direct=direct,
             may_pad=may_pad,
@@ -210,7 +212,7 @@ def plan_text(
 
     if functions:  # what they are called like is all that can be compared
         return make()[0]
-    key = (query, tuple(schemas.items()), time_zone, ansi, may_ask, direct, may_pad)
+    key = (query, tuple(schemas.items()), time_zone, ansi, loses, may_ask, direct, may_pad)
     return _PLANNED.plan(key, make)
 
 

@@ -27,6 +27,7 @@ from eddies.sql.known_types import known_columns
 from eddies.sql.parse import DIALECT
 from eddies.sql.plain import nondeterministic
 from eddies.sql.references import referenced_tables
+from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.types import is_integral
 
 __all__ = ["Deriving", "SchemaOf", "comparable_exactly", "once_each"]
@@ -43,9 +44,15 @@ class Deriving:
     by the name of their rows.
     """
 
-    def __init__(self, schema_of: SchemaOf | None, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(
+        self,
+        schema_of: SchemaOf | None,
+        schemas: Mapping[str, pa.Schema],
+        settings: Settings = DEFAULT,
+    ) -> None:
         self._schema_of = schema_of
         self._schemas = schemas
+        self._settings = settings
         self._written: dict[str, exp.CTE] = {}
         self._rewritten: dict[str, exp.CTE] = {}
         self._names: dict[str, str] = {}  # text -> name: equal texts are one table
@@ -78,7 +85,9 @@ class Deriving:
         query = self._written[item.name].this if isinstance(item, exp.Table) else item.this
         holders = [item, self._written[item.name]] if isinstance(item, exp.Table) else [item]
         plain = not any(holder.alias_column_names for holder in holders)
-        schema = known_columns(query, self._schemas, self._written) if plain else None
+        schema = (
+            known_columns(query, self._schemas, self._written, self._settings) if plain else None
+        )
         schema = schema or self._analysed(_everything(item))
         names = {field.name.lower() for field in schema}
         return schema if len(names) == len(schema) else None
@@ -91,7 +100,7 @@ class Deriving:
         """The column of distinct values of `query`, if values of type `compared` can be sought."""
         if not _is_definite(query):
             return None
-        known = known_columns(query, self._schemas, self._written)
+        known = known_columns(query, self._schemas, self._written, self._settings)
         if known is None or len(known) != 1:
             schema = self._analysed(_distinct(query))
         else:

@@ -15,6 +15,7 @@ from eddies.core.expr import Literal
 from eddies.core.state.columns import normal_type
 from eddies.sql.coerce import arithmetic_result, operand_types
 from eddies.sql.literals import literal
+from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.types import is_numeric
 
 __all__ = ["known_columns"]
@@ -26,7 +27,10 @@ _ARITHMETIC = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div
 
 
 def known_columns(
-    query: exp.Expr, schemas: Mapping[str, pa.Schema], hidden: Mapping[str, object]
+    query: exp.Expr,
+    schemas: Mapping[str, pa.Schema],
+    hidden: Mapping[str, object],
+    settings: Settings = DEFAULT,
 ) -> pa.Schema | None:
     """The columns of `query`; None if they are not plain. Names in `hidden` are no base tables."""
     if not isinstance(query, exp.Select) or query.args.get("with_"):
@@ -37,10 +41,15 @@ def known_columns(
     fields = []
     for item in query.expressions:
         type_ = _type(item.this, tables) if isinstance(item, exp.Alias) else None
-        if type_ is None:
+        if type_ is None or not (settings.gives_up_digits or _is_plain(item.this, type_)):
             return None
         fields.append(pa.field(item.alias, normal_type(type_)))
     return pa.schema(fields)
+
+
+def _is_plain(item: exp.Expr, type_: pa.DataType) -> bool:
+    """Whether an item is no arithmetic on decimals, whose digits depend on the session."""
+    return not kinds.is_decimal(type_) or item.find(*_ARITHMETIC) is None
 
 
 def _tables(

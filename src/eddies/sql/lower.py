@@ -24,7 +24,7 @@ from eddies.sql.builtins import ANONYMOUS, BUILTINS, lower_builtin
 from eddies.sql.coerce import arithmetic_result, common_type, common_type_of, operand_types
 from eddies.sql.literals import cast_literal, literal, months_days_micros
 from eddies.sql.parse import DIALECT
-from eddies.sql.settings import DEFAULT, Settings, meet_alike, needs_ansi
+from eddies.sql.settings import DEFAULT, Settings, is_on_decimals, meet_alike, needs_ansi
 from eddies.sql.typed import CannotLower, Typed
 from eddies.sql.types import arrow_type, is_numeric, is_text, sql_name
 from eddies.sql.zones import needs_zone
@@ -79,6 +79,9 @@ class Lowering:
                 raise CannotLower(f"{_shown(node)} depends on the session's time zone")
             if not self._settings.ansi and needs_ansi(part, self._type_of_column, functions):
                 raise CannotLower(f"{_shown(node)} depends on spark.sql.ansi.enabled")
+            may_lose = self._settings.gives_up_digits
+            if not may_lose and is_on_decimals(part, self._type_of_column, functions):
+                raise CannotLower(f"{_shown(node)} depends on decimalOperations.allowPrecisionLoss")
             if isinstance(part, Cast):
                 waiting.append(part.arg)
             elif isinstance(part, Call):

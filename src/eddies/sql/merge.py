@@ -88,7 +88,7 @@ def _sum(argument: Typed, draft: Draft, partials: Partials) -> exp.Expr:
 
 def _mean(argument: Typed, draft: Draft, partials: Partials) -> exp.Expr:
     if pa.types.is_decimal(argument.type):
-        return _decimal_mean(argument, partials)
+        return _decimal_mean(argument, draft, partials)
     if not (is_integral(argument.type) or argument.type in (pa.float32(), pa.float64())):
         raise CannotLower("avg over this type runs above")
     number = Typed(draft.lowering.cast(argument, pa.float64()), pa.float64())
@@ -97,10 +97,10 @@ def _mean(argument: Typed, draft: Draft, partials: Partials) -> exp.Expr:
     return exp.Div(this=exp.Sum(this=total), expression=_unless_zero(exp.Sum(this=count)))
 
 
-def _decimal_mean(argument: Typed, partials: Partials) -> exp.Expr:
+def _decimal_mean(argument: Typed, draft: Draft, partials: Partials) -> exp.Expr:
     precision, scale = argument.type.precision, argument.type.scale
     total = sum_type(argument.type)
-    if total is None or not _mean_is_exact(total):
+    if total is None or not _mean_is_exact(total) or not draft.settings.gives_up_digits:
         raise CannotLower("the mean of decimals this wide runs above")
     wanted = pa.decimal128(precision + _MEAN_DIGITS, scale + _MEAN_DIGITS)
     s = _as_decimal(exp.Sum(this=partials("sum", argument, total)), total)

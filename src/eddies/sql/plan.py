@@ -85,6 +85,7 @@ def plan(
     schema_of: SchemaOf | None = None,
     time_zone: str = "UTC",
     ansi: bool = True,
+    gives_up_digits: bool = True,
     direct: Iterable[str] = (),
     may_ask: bool = False,
     may_pad: Iterable[str] = (),
@@ -100,9 +101,10 @@ def plan(
     those in `direct`, which tasks read themselves, and is aggregated: without any block, `above` is
     `text` itself. `schema_of` tells the columns of a text over base tables; with it,
     subqueries become sources of blocks (`SqlPlan.derived`). `time_zone` is that of the session, `ansi`
-    whether its ANSI mode is on: what depends on another zone than UTC, or on the mode being off, runs
-    above (`settings`). With `may_ask`, EXISTS and IN over one table are asked
-    in the block (`ask`), and tables of `may_pad` among those in `direct` are LEFT JOINed there.
+    whether its ANSI mode is on, `gives_up_digits` whether decimals may lose some: what depends on
+    another zone than UTC, or on one of these being off, runs above (`settings`). With `may_ask`, EXISTS
+    and IN over one table are asked in the block (`ask`), and tables of `may_pad` among those in
+    `direct` are LEFT JOINed there.
 
     Raises `PlanError` before any row is read.
     """
@@ -119,7 +121,7 @@ def plan(
         aggregate,
         host,
         schema_of,
-        Settings(time_zone in UTC_NAMES, ansi),
+        Settings(time_zone in UTC_NAMES, ansi, gives_up_digits),
         frozenset(direct),
         may_ask,
         frozenset(may_pad),

@@ -1,7 +1,8 @@
 """Settings of the session that change what an expression means.
 
 The evaluator computes as Spark does in a session in UTC with ANSI mode on, which is Spark 4's default.
-In any other session, what depends on the setting runs above: see `zones` for the time zone. Without
+In any other session, what depends on the setting runs above: see `zones` for the time zone. Where Spark
+may not give up digits of decimals to make room for others, their arithmetic has other types. Without
 ANSI mode Spark gives NULL or wraps around where the evaluator fails (overflow, division by zero, a text
 that is no number), and brings operands of different kinds to other types: of a string and an integer
 COALESCE makes strings, an integer is compared with a float as a float. What is left are comparisons and
@@ -22,19 +23,23 @@ from eddies.core.expr import Call, Cast, Column, Expr
 from eddies.core.query import UserFunction
 from eddies.sql.types import is_integral, is_text
 
-__all__ = ["DEFAULT", "Settings", "meet_alike", "needs_ansi"]
+__all__ = ["DEFAULT", "Settings", "is_on_decimals", "meet_alike", "needs_ansi"]
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}  # of signed integers, by width
 _MAY_OVERFLOW = {"add", "subtract", "multiply", "negate", "abs", "round", "floor", "ceil"}
 _DIVIDES = {"divide", "int_divide", "modulo"}
+_ARITHMETIC = {"add", "subtract", "multiply", *_DIVIDES}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`in_utc`: the session's time zone is UTC; `ansi`: spark.sql.ansi.enabled."""
+    """`in_utc`: the session's time zone is UTC; `ansi`: spark.sql.ansi.enabled; `gives_up_digits`:
+    spark.sql.decimalOperations.allowPrecisionLoss.
+    """
 
     in_utc: bool = True
     ansi: bool = True
+    gives_up_digits: bool = True
 
 
 DEFAULT = Settings()
@@ -61,6 +66,18 @@ def needs_ansi(
             return True
         case Call(function=name, args=(arg, *_)) if name in _MAY_OVERFLOW:
             return not pa.types.is_floating(type_of(expr, column_type, functions))
+    return False
+
+
+def is_on_decimals(
+    expr: Expr,
+    column_type: Callable[[Column], pa.DataType],
+    functions: Mapping[str, UserFunction],
+) -> bool:
+    """Whether `expr` itself (not its parts) is arithmetic on decimals."""
+    match expr:
+        case Call(function=name, args=(arg, *_)) if name in _ARITHMETIC:
+            return bool(pa.types.is_decimal(type_of(arg, column_type, functions)))
     return False
 
 

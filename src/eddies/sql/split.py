@@ -7,8 +7,9 @@ reference to the block's output. What cannot move stays where it was.
 
 A group of a single table gains nothing from an eddy and stays with Spark, unless it is the whole
 FROM of the outermost SELECT and there is no Spark to leave it to, or the SELECT aggregates a table
-that tasks read themselves: then few rows come out. Correlated subqueries become joins where they can
-(`unnest`), and stay with Spark as they are where not.
+that tasks read themselves: then few rows come out. Subqueries that Spark can compute beforehand become
+members of a block (`derived_members`), correlated ones where they can be joined (`unnest`); where not,
+they stay with Spark as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from eddies.sql.ask import Question, question_of
 from eddies.sql.block import Draft, Member
 from eddies.sql.clauses import capture_expressions, why_above
 from eddies.sql.constants import constant_rows, constant_table
-from eddies.sql.derive import Deriving, SchemaOf, comparable_exactly, once_each
+from eddies.sql.derive import Deriving, SchemaOf
+from eddies.sql.derived_members import MIN_SOURCES, DerivedMembers
 from eddies.sql.join_tree import (
     Group,
     Leaf,
@@ -44,14 +46,10 @@ from eddies.sql.plain import is_plain
 from eddies.sql.qualify import Qualified
 from eddies.sql.rebuild import set_from
 from eddies.sql.references import outer_references, without_unused_tables
-from eddies.sql.scope import column
 from eddies.sql.settings import DEFAULT, Settings
 from eddies.sql.typed import CannotLower
-from eddies.sql.unnest import Grouped, grouped_subquery
 
 __all__ = ["Host", "Split", "split"]
-
-MIN_SOURCES = 2  # an eddy over one source has nothing to decide
 
 Host = OneOf["local", "spark"]
 """Who runs the plan: one process with nothing above the block, or Spark with cells of each block."""
@@ -87,7 +85,7 @@ def split(
     may_pad: frozenset[str] = frozenset(),
 ) -> Split:
     """Divide `qualified` into blocks and what runs above them."""
-    deriving = Deriving(schema_of, schemas)
+    deriving = Deriving(schema_of, schemas, settings)
     splitter = _Splitter(
         qualified.tables,
         schemas,
@@ -124,7 +122,7 @@ class _Splitter:
         self._may_ask = may_ask
         self._may_pad = may_pad
         self._direct = direct
-        self._tables = dict(tables)
+        self.tables = dict(tables)
         self._schemas = schemas
         self._functions = functions
         self._function_names = frozenset(function.name.lower() for function in functions)
@@ -133,7 +131,7 @@ class _Splitter:
         self._deriving = deriving
         self._settings = settings
         self._n_blocks = 0
-        self._n_value_sets = 0
+        self._derived = DerivedMembers(self, deriving, functions, settings, may_ask)
         self.result = Split()
 
     # -- queries -----------------------------------------------------------------------------------
@@ -148,7 +146,7 @@ class _Splitter:
         if isinstance(tree, exp.Select):
             return self._select(tree, top)
         if isinstance(tree, exp.SetOperation):
-            self._say(f"{_set_operation(tree)} runs above")
+            self.say(f"{_set_operation(tree)} runs above")
             tree.set("this", self.query(tree.this))
             tree.set("expression", self.query(tree.expression))
         elif isinstance(tree, exp.Subquery) and isinstance(tree.this, exp.Query):
@@ -157,7 +155,7 @@ class _Splitter:
 
     def _select(self, select: exp.Select, top: bool) -> exp.Query | None:
         if outside := outer_references(select):
-            self._say(f"a subquery correlated by {', '.join(sorted(outside))} stays with Spark")
+            self.say(f"a subquery correlated by {', '.join(sorted(outside))} stays with Spark")
             return select
         if select.args.get("from_") is None:
             return self._without_from(select) if top and self._host == "local" else select
@@ -186,7 +184,7 @@ class _Splitter:
                     return merging
             capture_expressions(select, only)
         for reason in why_above(select):
-            self._say(reason)
+            self.say(reason)
         set_from(select, root)
         self._subqueries(select)
         _redirect(select, drafts)
@@ -207,7 +205,7 @@ class _Splitter:
             try:
                 output = _outputs(select, draft)
             except CannotLower as reason:
-                self._say(f"a SELECT item runs above: {reason}")
+                self.say(f"a SELECT item runs above: {reason}")
         elif top and self._aggregate:
             aggregation = aggregation_of(bare, draft)
         if output is None and aggregation is None:
@@ -224,7 +222,7 @@ class _Splitter:
         self._finish(draft, aggregation=aggregation)
         if having is not None:
             self.result.having[draft.name] = having
-        self._say("partial aggregates are merged above")
+        self.say("partial aggregates are merged above")
         return merging
 
     def _alone(self, select: exp.Select, root: Group) -> exp.Select | None:
@@ -250,7 +248,7 @@ class _Splitter:
             return None
         self._next_name()
         for relation in draft.padded:
-            self._say(f"{relation} pads rows in the block")
+            self.say(f"{relation} pads rows in the block")
         set_from(merging, Group([Leaf(exp.to_table(draft.name))], False))
         self._subqueries(merging)
         return merging
@@ -262,7 +260,7 @@ class _Splitter:
         columns = [f"c{position}" for position in range(len(names))]  # names may repeat
         table = constant_table(columns, rows[1], self._settings) if rows else None
         if table is None:
-            self._say("a SELECT without FROM stays with Spark")
+            self.say("a SELECT without FROM stays with Spark")
             return select
         member = self._constant("one_row", table)
         draft = Draft(self._next_name(), [member], self._functions, False, self._settings)
@@ -288,7 +286,7 @@ class _Splitter:
                 members.append(member)
         questions = self._questions(group, members) if members else {}
         if self._deriving.possible:
-            members, others = self._derive(group, members, others, questions)
+            members, others = self._derived.of(group, members, others, questions)
         drafts: list[Draft] = []
         asked = [member for _, _, member in questions.values()]
         asked += [member for _, member in padding]
@@ -301,20 +299,20 @@ class _Splitter:
             for question, member in padding:
                 refused = draft.ask(question)
                 assert refused is None, "the block was tried before"
-                self._say(f"{member.relation} pads rows in the block")
+                self.say(f"{member.relation} pads rows in the block")
             group.conjuncts = [c for c in group.conjuncts if not self._asks(draft, c, questions)]
             group.conjuncts = [c for c in group.conjuncts if not self._takes(draft, c)]
             group.items = [Leaf(exp.to_table(draft.name)), *others]
             drafts.append(draft)
         for item in others:
             if isinstance(item, Outer):
-                self._say(f"the {item.kind} join runs above")
+                self.say(f"the {item.kind} join runs above")
                 drafts += self._group(item.left, MIN_SOURCES)
                 drafts += self._group(item.right, MIN_SOURCES)
                 continue
             name = item.item.alias_or_name
-            base = isinstance(item.item, exp.Table) and name in self._tables
-            self._say(f"{name} stays with Spark" + (": nothing is joined to it" if base else ""))
+            base = isinstance(item.item, exp.Table) and name in self.tables
+            self.say(f"{name} stays with Spark" + (": nothing is joined to it" if base else ""))
             if isinstance(item.item, exp.Subquery) and isinstance(item.item.this, exp.Query):
                 item.item.set("this", self.query(item.item.this))
         return drafts
@@ -384,139 +382,18 @@ class _Splitter:
             return False
         reason = draft.ask(question)
         if reason is None:
-            self._say(f"{question.item.alias} is asked for matches in the block")
+            self.say(f"{question.item.alias} is asked for matches in the block")
         return reason is None
-
-    def _derive(
-        self,
-        group: Group,
-        members: list[Member],
-        others: list[Leaf | Outer],
-        questions: Questions,
-    ) -> tuple[list[Member], list[Leaf | Outer]]:
-        """`members` with what Spark can compute for them, and the items that remain."""
-        queries = {
-            position: item.item
-            for position, item in enumerate(others)
-            if isinstance(item, Leaf)
-            and self._deriving.may_be_source(item.item)
-            and not outer_references(item.item)
-        }
-        least = MIN_SOURCES if members else MIN_SOURCES + 1
-        n_subqueries = sum(map(_may_be_joined, group.conjuncts)) if members else 0
-        n_subqueries += len(questions)
-        if len(members) + len(queries) + n_subqueries < least:
-            return members, others
-        found = {at: self._deriving.columns_of_item(query) for at, query in queries.items()}
-        columns = {position: schema for position, schema in found.items() if schema is not None}
-        if len(members) + len(columns) + n_subqueries < least:
-            return members, others
-        members, remaining = list(members), []
-        for position, item in enumerate(others):
-            if position not in columns or not isinstance(item, Leaf):
-                remaining.append(item)
-                continue
-            if isinstance(item.item, exp.Subquery):
-                item.item.set("this", self.query(item.item.this))
-            members.append(self._deriving.member_of_item(item.item, columns[position]))
-            self._say(f"{item.item.alias} is computed by Spark and joined in the block")
-        parts = [
-            part if id(part) in questions else self._in_values(part, members)
-            for part in group.conjuncts
-        ]
-        group.conjuncts = [new for part in parts for new in self._in_groups(part, members, parts)]
-        return members, remaining
-
-    def _in_values(self, condition: exp.Expr, members: list[Member]) -> exp.Expr:
-        """`x IN (SELECT ...)` as a join with a new member; any other condition as it is."""
-        query = condition.args.get("query") if isinstance(condition, exp.In) else None
-        sought = condition.this
-        if query is None or not isinstance(sought, exp.Expr) or has_subquery(sought):
-            return condition
-        query = query.unnest()
-        draft = Draft("", members, self._functions, False, self._settings)
-        if not isinstance(query, exp.Query) or outer_references(query):
-            return condition
-        try:
-            compared = draft.lowering.lower(sought).type
-        except CannotLower:
-            return condition
-        schema = self._deriving.columns_of_values(query, compared)
-        if schema is None:
-            return condition
-        relation = f"__values_{self._n_value_sets}"
-        self._n_value_sets += 1
-        rewritten = self.query(once_each(query.copy())) or query
-        members.append(self._deriving.member_of_values(relation, rewritten, schema))
-        self._say("the values of an IN are computed by Spark and joined in the block")
-        return exp.EQ(this=sought, expression=column(relation, "value"))
-
-    def _in_groups(
-        self, condition: exp.Expr, members: list[Member], around: Sequence[exp.Expr]
-    ) -> list[exp.Expr]:
-        """`x < (SELECT avg(y) ... WHERE k = outer)` as a join with a new member, whose rows are groups;
-        any other condition as it is.
-        """
-        grouped = grouped_subquery(condition)
-        if grouped is None:
-            return [condition]
-        draft = Draft("", members, self._functions, False, self._settings)
-        relation = f"__groups_{self._n_value_sets}"
-        item = exp.Subquery(
-            this=grouped.query, alias=exp.TableAlias(this=exp.to_identifier(relation))
-        )
-        schema = self._deriving.columns_of_item(item)
-        if schema is None:
-            return [condition]
-        try:
-            types = [draft.lowering.lower(outer).type for outer in grouped.outer]
-        except CannotLower:
-            return [condition]
-        if not all(map(comparable_exactly, schema.types, types)):
-            return [condition]
-        self._n_value_sets += 1
-        query = self._of_wanted_keys(grouped, around) if self._may_ask else grouped.query.copy()
-        item.set("this", self.query(query) or query)
-        members.append(self._deriving.member_of_item(item, schema))
-        self._say("a correlated subquery is computed for all its keys and joined in the block")
-        links: list[exp.Expr] = [
-            exp.EQ(this=outer.copy(), expression=column(relation, f"key_{i}"))
-            for i, outer in enumerate(grouped.outer)
-        ]
-        grouped.place.replace(column(relation, "value"))
-        return [*links, condition]
-
-    def _of_wanted_keys(self, grouped: Grouped, around: Sequence[exp.Expr]) -> exp.Select:
-        """The groups that the conditions `around` can ask for, as far as that is easily said: by the
-        keys of one table that its own conditions leave. Others would be computed in vain.
-        """
-        query = grouped.query.copy()
-        for i, outer in enumerate(grouped.outer):
-            key = query.expressions[i].this
-            if not isinstance(outer, exp.Column) or outer.table not in self._tables:
-                continue
-            table = self._tables[outer.table]
-            plain = [part for part in around if not has_subquery(part)]
-            own = [part.copy() for part in plain if relations(part) == {outer.table}]
-            if own:
-                alias = f"__keys_{self._n_value_sets}_{i}"
-                self._tables[alias] = table
-                query.where(_in_keys(key, outer, table, alias, own), copy=False)
-            for part in around:
-                sought = part.args.get("query") if isinstance(part, exp.In) else None
-                if sought is not None and part.this == outer and not outer_references(sought):
-                    query.where(exp.In(this=key.copy(), query=sought.copy()), copy=False)
-        return query
 
     def _takes(self, draft: Draft, condition: exp.Expr) -> bool:
         if not relations(condition) <= draft.members.keys():
             return False
         if has_subquery(condition):
-            self._say("a condition with a subquery runs above")
+            self.say("a condition with a subquery runs above")
             return False
         reason = draft.take(condition)
         if reason is not None:
-            self._say(f"the condition {_text(condition)} runs above: {reason}")
+            self.say(f"the condition {_text(condition)} runs above: {reason}")
         return reason is None
 
     def _member(self, leaf: Leaf) -> Member | None:
@@ -524,7 +401,7 @@ class _Splitter:
         if isinstance(item, exp.Table):
             extras = [value for key, value in item.args.items() if key not in ("this", "alias")]
             renamed = item.args["alias"].args.get("columns")
-            table = self._tables.get(item.alias)
+            table = self.tables.get(item.alias)
             if table is None or renamed or any(extras):
                 return None
             return Member(item.alias, table, self._schemas[table])
@@ -565,36 +442,10 @@ class _Splitter:
         self._n_blocks += 1
         return f"__eddy_{self._n_blocks - 1}"
 
-    def _say(self, reason: str) -> None:
+    def say(self, reason: str) -> None:
+        """Note why something is done as it is."""
         if reason not in self.result.reasons:
             self.result.reasons.append(reason)
-
-
-def _in_keys(
-    key: exp.Expr, outer: exp.Column, table: str, alias: str, own: Sequence[exp.Expr]
-) -> exp.In:
-    """`key` is among the values of `outer` in the rows of `table`, here called `alias`, that fulfil
-    its `own` conditions.
-    """
-    value = outer.copy()
-    for node in (value, *own):
-        for part in node.find_all(exp.Column):
-            part.set("table", exp.to_identifier(alias, quoted=True))
-    item = exp.Table(
-        this=exp.to_identifier(table, quoted=True),
-        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
-    )
-    select = exp.Select(expressions=[exp.alias_(value, outer.name, quoted=True)])
-    select.set("from_", exp.From(this=item))
-    select.set("where", exp.Where(this=exp.and_(*own)))
-    return exp.In(this=key.copy(), query=exp.Subquery(this=select))
-
-
-def _may_be_joined(condition: exp.Expr) -> bool:
-    """Whether a condition has a subquery that may become a member of the block."""
-    if isinstance(condition, exp.In):
-        return condition.args.get("query") is not None
-    return grouped_subquery(condition) is not None
 
 
 def _is_leaf(root: Group) -> bool:

@@ -55,7 +55,9 @@ def bits_at(address: int, end: int, bit: int) -> np.int64:
 
 @inlined
 def run_header(at: int, end: int) -> tuple[np.int64, int]:
-    """The number that a run begins with and where it ends; a negative number if there is none."""
+    """The number that a run begins with and where it ends; a negative number if there is none. Below 2
+    the run is empty, which none is.
+    """
     number = np.int64(0)
     shift = 0
     while at < end and shift < 35:
@@ -94,7 +96,7 @@ def find_codes(pages: Numbers, wanted: Rows, n_words: int, codes: Rows) -> int:
         worst = np.int64(0)
         while j < stop:
             header, at = run_header(at, end)
-            if header < 0:
+            if header < 2:
                 return page
             if header & 1:
                 last = begin + (header >> 1) * 8
@@ -133,7 +135,7 @@ def find_codes(pages: Numbers, wanted: Rows, n_words: int, codes: Rows) -> int:
                 n_bytes = (width + 7) >> 3
                 if at + n_bytes > end:
                     return page
-                code = bits_at(at, end, 0) & mask
+                code = bits_at(at, end, 0) & ((np.int64(1) << 8 * n_bytes) - 1)
                 at += n_bytes
                 is_used = False
                 while j < stop and wanted[j] - first < last:
@@ -170,15 +172,18 @@ def find_values(
         j = pages[fields + 2]
         stop = pages[fields + 3]
         first = pages[fields + 4]
+        n_rows = pages[fields + 5]
         begin = np.int64(0)  # of the run
         n_before = np.int64(0)  # values before the run
         while j < stop:
             header, at = run_header(at, end)
-            if header < 0:
+            if header < 2:
                 return page
             if header & 1:
                 n_bytes = header >> 1
-                if n_bytes > end - at:
+                if n_bytes > end - at:  # some writers leave out bytes behind the last row
+                    if begin + 8 * n_bytes >= n_rows + 8:
+                        return page
                     n_bytes = end - at
                     if n_bytes <= 0:
                         return page
@@ -212,8 +217,10 @@ def find_values(
                 last = begin + (header >> 1)
                 if at >= end or last > _MOST_ROWS:
                     return page
-                level = np.int64(load8(at)) & 1
+                level = np.int64(load8(at))
                 at += 1
+                if level > 1:
+                    return page
                 while j < stop and wanted[j] - first < last:
                     valid[j] = np.uint8(level)
                     places[found] = np.int32(n_before + wanted[j] - first - begin)

@@ -336,10 +336,14 @@ class Aggregator:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _chosen(self, groups: pa.RecordBatch) -> pa.RecordBatch:
-        """Whole groups without those that are left out."""
+        """Whole groups without those that are left out; all of them if the condition fails on one."""
         if self._having is None:
             return groups
-        mask = keep(self._having, lambda c: groups.column(c.name), groups.num_rows, self._functions)
+        n_groups = groups.num_rows
+        try:
+            mask = keep(self._having, lambda c: groups.column(c.name), n_groups, self._functions)
+        except EvaluationError:  # other conditions, known above, may spare the groups that fail
+            return groups
         return groups if mask is None else groups.filter(pa.array(mask))
 
     def _rows(self, table: pa.Table) -> pa.RecordBatch:

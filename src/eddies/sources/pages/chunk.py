@@ -30,8 +30,8 @@ Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _SNAPPY = "snappy"  # the only one that is decompressed here: Arrow takes twice as long
-# By Arrow's names, in which LZ4 is what Parquet calls LZ4_RAW; Parquet's older LZ4 has none.
-_CODECS = {"SNAPPY": _SNAPPY, "ZSTD": "zstd", "GZIP": "gzip", "LZ4": "lz4_raw", "BROTLI": "brotli"}
+# By Arrow's names. LZ4 is left to Arrow's reader: nothing tells how much was really decompressed.
+_CODECS = {"SNAPPY": _SNAPPY, "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
 # Kinds of pages, encodings of values and levels, as Parquet numbers them.
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
@@ -260,7 +260,11 @@ class ColumnChunk:
         if self._codec is None:
             return piece
         if self._codec != _SNAPPY:
-            unpacked = pa.Codec(self._codec).decompress(pa.py_buffer(piece), n_all)
+            # As a stream, because that ends where the bytes end; `Codec.decompress` does not say.
+            with pa.CompressedInputStream(pa.BufferReader(piece), self._codec) as stream:
+                unpacked = stream.read_buffer(n_all + 1)
+            if unpacked.size != n_all:
+                raise damaged(f"a compressed page of column {self._name!r}")
             return np.frombuffer(unpacked, dtype=np.uint8)
         room = self.scratch.room(n_all)
         if unpack_snappy(piece.ctypes.data, n_bytes, room):
