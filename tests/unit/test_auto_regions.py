@@ -104,6 +104,15 @@ def test_a_small_query_is_not_surveyed():
     assert eddy.mode._search._statistics is None
 
 
+@pytest.mark.parametrize(("n_intermediate", "is_due"), [(200, False), (350, True)])
+def test_few_intermediate_results_are_not_worth_a_survey(n_intermediate, is_due):
+    """Parts spare intermediate results only, and must spare three quarters of all work to pay."""
+    eddy = Eddy(make_query(data(), ["R.a = S.a", "S.b = T.b"]), Options())
+    looking = search.Search(eddy.graph, eddy.stems, 0)
+    looking._drift.n_intermediate = n_intermediate
+    assert looking.is_due(1000) == is_due
+
+
 def test_rows_taken_apart_wait_where_their_part_goes(cheap):
     """Rows that join R only are found through T, where they meet nobody, and the other way round."""
     tables = data()
