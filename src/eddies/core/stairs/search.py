@@ -68,7 +68,9 @@ class Search:
         """Whether a survey may be worth its price."""
         if n_handled < (DRIFTED if self.has_drifted else self._calm) * self.n_began_at:
             return False
-        return self.has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
+        if self.has_drifted:  # then what is to come is like what came lately
+            return self._drift.share_lately > INTERMEDIATE
+        return self._drift.n_intermediate > INTERMEDIATE * n_handled
 
     def began(self, n_handled: int) -> None:
         """A survey begins."""

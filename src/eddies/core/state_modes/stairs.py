@@ -78,8 +78,6 @@ class StairsMode(JoinsMode):
 
     def _plant(self, tree: JoinTree) -> None:
         super()._plant(tree)
-        for stair in self._all_stairs:
-            self.stairs.demote_to_rows(stair)
         self._planner = Planner(tree, len(self._graph.roles))
         self._plans = self._options.policy in ("auto", "cumulative") and self._planner.is_able
         self._held: Forms = frozenset()
@@ -89,6 +87,10 @@ class StairsMode(JoinsMode):
         self._given: dict[int, int] = {}  # joins offered, by signature's sources
         self._n_demoted = 0
         self.n_trees += 1
+
+    def _show_leaves(self) -> None:
+        for stair in self._all_stairs:
+            self.stairs.demote_to_rows(stair)
 
     # Where tuples go
 
@@ -238,8 +240,7 @@ class StairsMode(JoinsMode):
         """Tuples handled so far: arrived, stored, probing, found; 0 while others route them."""
         if not self._tables:
             return 0.0
-        routes = [route for table in self._tables for route in table.routes()]
-        routed = sum(way.n_in + way.n_out for route in routes for way in route.ways)
+        routed = sum(table.n_handled for table in self._tables)
         return float(self._n_seen() + routed + self.stairs.n_stored + self.stairs.n_handled)
 
     def _wait(self, n_rows: float = 0.0) -> None:
