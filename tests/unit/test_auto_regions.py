@@ -104,6 +104,29 @@ def test_a_small_query_is_not_surveyed():
     assert eddy.mode._search._statistics is None
 
 
+@pytest.mark.parametrize(("n_intermediate", "is_due"), [(200, False), (350, True)])
+def test_few_intermediate_results_are_not_worth_a_survey(n_intermediate, is_due):
+    """Parts spare intermediate results only, and must spare three quarters of all work to pay."""
+    eddy = Eddy(make_query(data(), ["R.a = S.a", "S.b = T.b"]), Options())
+    looking = search.Search(eddy.graph, eddy.stems, 0)
+    looking._drift.n_intermediate = n_intermediate
+    assert looking.is_due(1000) == is_due
+    looking._drift.n_intermediate = 0
+    looking._drift.has_drifted, looking._drift.share_lately = True, n_intermediate / 1000
+    assert looking.is_due(1000) == is_due, "after a drift, what came lately counts"
+
+
+def test_what_is_intermediate_lately_is_told_from_what_was_before():
+    drift, shares = Drift(), []
+    for n_single, n_joined in ((1000, 0), (2000, 500), (3000, 2500)):
+        first, second = route(n_single, n_joined), route(n_joined, 0)
+        second.fork = Fork(0, Signature(0b110), first.fork.candidates, (Signature(0b111),))
+        second.signature = Signature(0b110)
+        drift.glance([first, second])
+        shares.append(drift.share_lately)
+    assert shares == [0.0, 0.25, 0.4]
+
+
 def test_rows_taken_apart_wait_where_their_part_goes(cheap):
     """Rows that join R only are found through T, where they meet nobody, and the other way round."""
     tables = data()

@@ -11,7 +11,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.expr import Call, Literal
 from eddies.core.graph import Graph, make_graph
 from eddies.core.join_tree import make_join_tree
-from eddies.core.kernels.distinct import first_of_each
+from eddies.core.kernels.distinct import first_of_each, mark_new
 from eddies.core.lineage import Signature
 from eddies.core.live import EVERYTHING, Live
 from eddies.core.options import Options
@@ -117,3 +117,15 @@ def test_the_first_place_of_each_word(n: int, n_words: int) -> None:
     positions = np.empty(n, np.int32)
     found = first_of_each(words, positions)
     assert sorted(positions[:found]) == sorted(np.unique(words, return_index=True)[1])
+
+
+@pytest.mark.parametrize(("n", "n_rows"), [(0, 1), (1, 1), (7, 2), (1000, 300), (1000, 10**5)])
+def test_rows_without_a_mark_are_found_once(n: int, n_rows: int) -> None:
+    rng = np.random.default_rng(n)
+    rows, marks = rng.integers(0, n_rows, n).astype(np.int32), rng.random(n_rows) < 0.5
+    before = marks.copy()
+    fresh = np.empty(n, np.int32)
+    found = mark_new(rows, marks, fresh)
+    assert sorted(fresh[:found]) == sorted(set(rows[~before[rows]]))
+    assert marks[rows].all()
+    assert np.count_nonzero(marks) == np.count_nonzero(before) + found

@@ -7,7 +7,7 @@ import pytest
 
 from eddies.experiments.stairs_random import NAMES, run_setup
 from eddies.experiments.stairs_regions import run_auto_regions, run_late_source, run_regions
-from eddies.experiments.stairs_runs import CONTENDERS, run_feed
+from eddies.experiments.stairs_runs import CONTENDERS, _Watch, run_feed, time_feed
 from eddies.experiments.stairs_setups import exact_sizes, make_setup
 
 
@@ -15,6 +15,16 @@ from eddies.experiments.stairs_setups import exact_sizes, make_setup
 def test_all_contenders_agree_on_a_random_setup(seed):
     runs = run_setup(make_setup(seed, scale=50))
     assert set(runs) == set(NAMES)
+
+
+def test_seconds_are_those_of_runs_that_nobody_watches(monkeypatch):
+    told = []
+    monkeypatch.setattr(_Watch, "emit", lambda _, event: told.append(event))
+    setup = make_setup(0, scale=50)
+    assert time_feed(setup.query, setup.feed, **CONTENDERS["auto"]) > 0
+    assert not told
+    run_feed(setup.query, setup.feed, **CONTENDERS["auto"])
+    assert told
 
 
 def test_a_form_can_be_built_from_beyond_a_join_that_is_closed():

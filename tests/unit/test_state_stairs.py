@@ -11,6 +11,7 @@ from eddies.core.eddy import Eddy
 from eddies.core.events import Migrated
 from eddies.core.join_tree import make_join_tree
 from eddies.core.lineage import Signature
+from eddies.core.live import EVERYTHING
 from eddies.core.options import Options
 from eddies.core.policies.base import Candidate, Fork
 from eddies.core.route import RouteTable, Way
@@ -91,6 +92,40 @@ def test_a_stair_holds_what_it_says():
         data["S"]["b"].to_numpy().astype(np.uint64), data["T"]["b"].to_numpy().astype(np.uint64)
     ).sum()
     assert stair.n_live == n_joined
+
+
+def test_only_parts_of_forms_carry_ids_that_nobody_else_asks_for():
+    """S⋈T is held, so its rows keep their ids; R⋈S is stored nowhere, and goes on by T's key alone."""
+    data = tables()
+    query = make_query(data, ["R.a = S.a", "S.b = T.b"], output=["S.b"])
+    eddy = Eddy(query, Options(state="stairs"))
+    mode = eddy.mode
+    assert isinstance(mode, StairsMode)
+    assert mode.live(Signature(R | S)) == EVERYTHING, "nothing is decided yet"
+    found = feed(eddy, data, "RST")
+    assert {form.mask for form in mode._held} == {S | T}
+    assert mode.live(Signature(S | T)) == mode.live(Signature(T)) == EVERYTHING
+    assert mode.live(Signature(R | S)) & (R | S) == S
+    found.append(finished(eddy, "RST"))
+    expected = Eddy(query, Options(state="stems"))
+    assert n_rows(found) == n_rows([*feed(expected, data, "RST"), finished(expected, "RST")])
+
+
+def test_between_looks_most_batches_ask_nothing_of_the_state(monkeypatch):
+    """Rows that match much are handled often, so it takes few of them until the next look."""
+    asked = []
+    resume = StairsMode.resume
+    monkeypatch.setattr(StairsMode, "resume", lambda self: asked.append(self) or resume(self))
+    rng, n = np.random.default_rng(0), 4000
+    few, many = rng.integers(0, 40, (2, n)), rng.integers(0, n, (2, n))
+    data = {
+        "R": pa.table({"a": few[0]}),
+        "S": pa.table({"a": few[1], "b": many[0]}),
+        "T": pa.table({"b": many[1]}),
+    }
+    eddy = start(Options(state="stairs"), data)
+    feed(eddy, data, "RST", rows=50)
+    assert len(asked) < 20, "of 240 batches"
 
 
 def test_no_migration_when_little_is_to_come():

@@ -1,4 +1,6 @@
-"""The different words of a batch, by a little table: an eighth of the time of sorting them."""
+"""What of a batch is new: different words, by a little table in an eighth of the time of sorting them;
+and rows that bear no mark yet.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from eddies.core.kernels.jit import i32, kernel, ro, rw, u64
+from eddies.core.kernels.jit import boolean, i32, kernel, ro, rw, u64
 from eddies.core.kernels.sampling import slot_of
 
-__all__ = ["first_of_each"]
+__all__ = ["first_of_each", "mark_new"]
 
+Marks = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int32]
 
@@ -32,5 +35,17 @@ def first_of_each(words: Words, positions: Positions) -> int:
             keys[slot] = words[i]
             counts[slot] = 1
             positions[n] = i
+            n += 1
+    return n
+
+
+@kernel(types.int64(ro(i32), rw(boolean), rw(i32)))
+def mark_new(rows: Positions, marks: Marks, fresh: Positions) -> int:
+    """Mark `rows`; those that had no mark, each once, go to `fresh`. Returns how many."""
+    n = 0
+    for row in rows:
+        if not marks[row]:
+            marks[row] = True
+            fresh[n] = row
             n += 1
     return n

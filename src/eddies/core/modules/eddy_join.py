@@ -112,7 +112,7 @@ class JoinStep:
                 ids = batch.ids[self._own]
                 assert ids is not None, "tuples stored in joins have a row id for every source"
                 self._join.note(self._own, ids)
-            if stair.takes(self._sources):
+            if stair.takes(self._sources, origin.driver):
                 stair.insert(tuples_of(batch), origin.driver, scratch)
         side = _keys(batch, stair)
         rows = self._dual.find_rows(side, scratch)

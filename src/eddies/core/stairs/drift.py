@@ -21,13 +21,15 @@ _SHARE = 0.08  # of the tuples of a stretch that must be surprises
 class Drift:
     """Compares each stretch with the one before; call `glance` at the end of each.
 
-    As of the last glance, `has_drifted` says whether much of what was found was not to be expected, and
-    `n_intermediate` how many tuples of several sources were routed on since the beginning.
+    As of the last glance, `has_drifted` says whether much of what was found was not to be expected,
+    `n_intermediate` how many tuples of several sources were routed on since the beginning, and
+    `share_lately` how many of all tuples of the last stretch those were.
     """
 
     def __init__(self) -> None:
         self.has_drifted = False
         self.n_intermediate = 0
+        self.share_lately = 0.0
         self._counts: dict[tuple[int, int], tuple[int, int]] = {}
         self._found: dict[tuple[int, int], float] = {}  # for each tuple, in the stretch before
 
@@ -43,6 +45,7 @@ class Drift:
                     key = sources, after.sources
                     before_in, before_out = sums.get(key, (0, 0))
                     sums[key] = before_in + way.n_in, before_out + way.n_out
+        n_before = self.n_intermediate
         self.n_intermediate = sum(n for (mask, _), (n, _) in sums.items() if mask & (mask - 1))
         surprise = work = 0.0
         for key, (n_in, n_out) in sums.items():
@@ -55,4 +58,5 @@ class Drift:
                 surprise += max(0.0, n_out - _TIMES * self._found[key] * n_in)
             self._found[key] = n_out / n_in
         self._counts = sums
+        self.share_lately = (self.n_intermediate - n_before) / max(1.0, work)
         self.has_drifted = surprise > _SHARE * work

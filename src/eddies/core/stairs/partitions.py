@@ -41,7 +41,7 @@ from eddies.core.stairs.regions import (
 )
 from eddies.core.stairs.statistics import Statistics
 
-__all__ = ["Lack", "Part", "Parting", "pays", "survey"]
+__all__ = ["Lack", "Part", "Parting", "pays", "share_to_pay", "survey"]
 
 _FEWEST_ROWS = 512  # of a source before it is surveyed
 _FEWEST_MATCHES = 0.25  # a row at its source's best join: below, no order costs much
@@ -52,6 +52,7 @@ _MOST_COST = 0.85  # of what the rows to come would cost otherwise
 _SLOWER = (
     3.5  # a tuple takes so many times as long where parts have orders of their own, as measured
 )
+_MORE_LATER = 0.8  # of a share of intermediate results that will have grown enough by and by
 _LEAST_GAIN = 1.03  # all work without parts by all work with them, on average over the ends
 _UNSEEN = 0.005  # matches of a row assumed where a part has none
 _NOTHING = 1e-9  # of the rows: what is not there must not look as if it were known to have ended
@@ -179,6 +180,13 @@ def _n_seen(chooser: Chooser, matches: Costs, n_rows: Sequence[int], care: Care)
 
 def _some(features: Features, chosen: slice) -> dict[str, npt.NDArray[np.int64]]:
     return {name: values[chosen] for name, values in features.items()}
+
+
+def share_to_pay() -> float:
+    """How many of all tuples must be intermediate results, at least, for parts to be likely to pay.
+    These are what parts spare, once as found and once as probing; there may be more in future.
+    """
+    return _MORE_LATER * (1.0 - _MOST_COST / _SLOWER) / 2.0
 
 
 def pays(outlook: Outlook, parting: Parting, caution: float = 1.0) -> bool:

@@ -219,6 +219,7 @@ class Routing:
     def __init__(self, planner: Planner, forms: Forms, world: World) -> None:
         self._planner = planner
         self._held = {(form.source, form.join): form.mask for form in forms}
+        self.forms = forms
         self._forms = sorted(forms, key=lambda form: form.mask.bit_count())
         sizes = planner.sizes(world)
         self._cost = np.empty(sizes.shape[0])

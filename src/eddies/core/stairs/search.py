@@ -2,8 +2,9 @@
 
 To search costs something, and most data has no parts. So nothing is done before a query has handled as
 many tuples as make a survey cheap. Then what steps find is glanced at every now and then (`drift`), and
-sources are surveyed (`partitions`) when that has suddenly grown, or if intermediate results are a good
-part of the work: they are what parts could save. A survey that found no parts is not soon repeated.
+sources are surveyed (`partitions`) if intermediate results are a good part of the work, as a whole or,
+when what steps find has suddenly grown, lately: they are what parts could save. A survey that found no
+parts is not soon repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from eddies.core.modules.stem import SteM
 from eddies.core.route import RouteTable
 from eddies.core.stairs.chooser import make_choosers
 from eddies.core.stairs.drift import Drift
-from eddies.core.stairs.partitions import Lack, Parting, survey
+from eddies.core.stairs.partitions import Lack, Parting, share_to_pay, survey
 from eddies.core.stairs.statistics import Statistics
 from eddies.core.stairs.tuples import History
 
@@ -30,7 +31,6 @@ SURVEY = (
 STRETCH = 1.15  # of work between two glances at what steps find
 DRIFTED = 1.25  # of work between two surveys, if steps find far more than before
 EARLY, CALM = 1.5, 3.0  # the same if not, because rows matched too little to tell; or had no parts
-INTERMEDIATE = 0.15  # of all tuples that are intermediate results, for a survey to be worth it
 COARSE = 2.5  # growth of a join until it is sampled anew, to know where nothing can be gained
 
 
@@ -65,7 +65,9 @@ class Search:
         """Whether a survey may be worth its price."""
         if n_handled < (DRIFTED if self.has_drifted else self._calm) * self.n_began_at:
             return False
-        return self.has_drifted or self._drift.n_intermediate > INTERMEDIATE * n_handled
+        if self.has_drifted:  # then what is to come is like what came lately
+            return self._drift.share_lately > share_to_pay()
+        return self._drift.n_intermediate > share_to_pay() * n_handled
 
     def began(self, n_handled: int) -> None:
         """A survey begins."""

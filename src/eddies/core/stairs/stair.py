@@ -37,11 +37,11 @@ import numpy.typing as npt
 from eddies.core.batch import Ids
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge
-from eddies.core.kernels.distinct import first_of_each
+from eddies.core.kernels.distinct import first_of_each, mark_new
 from eddies.core.lineage import Signature
 from eddies.core.modules.stem import SteM
 from eddies.core.stairs.apart import keep_apart
-from eddies.core.stairs.lookup import Verify, Words, first_found
+from eddies.core.stairs.lookup import Pairs, Verify, Words, first_found
 from eddies.core.stairs.pace import Pace
 from eddies.core.stairs.pool import Pool
 from eddies.core.stairs.tuples import History, Match, Tuples
@@ -51,6 +51,7 @@ from eddies.core.state.rows import RowStore
 from eddies.core.state.scratch import Scratch
 
 _NEARLY_ALL = 0.9  # of the rows of a view: when so many are expanded, the others follow
+_NO_ROWS: Ids = np.zeros(0, dtype=np.int32)
 _INDEX_BYTES = 120  # a line of 64 bytes holds five keys and is at least a quarter full; a chain
 
 __all__ = ["History", "Match", "Stair", "Tuples"]
@@ -94,16 +95,19 @@ class Stair:
         self._stem: SteM | None = None
         self._expander: Expander | None = None  # if the form is held on demand: see `expansion`
         self._is_expanded = np.zeros(0, dtype=np.bool_)  # by row of the source
+        self._n_expanded = 0
         self._pace = Pace()
         history.stairs.append(self)
 
     # The verbs
 
-    def takes(self, sources: int) -> bool:
-        """Whether `insert` does anything with tuples over these sources."""
+    def takes(self, sources: int, driver: int) -> bool:
+        """Whether `insert` does anything with tuples over these sources and of this driver."""
         if not self.is_open:
             return False
-        return self._view is None or self._expander is not None or self.building == sources
+        if self._view is not None and self._expander is None:
+            return self.building == sources
+        return sources == self.form or not self.form or self.form >> driver & 1 == 1
 
     def insert(self, tuples: Tuples, driver: int, scratch: Scratch) -> None:
         """Store tuples that contain a row of this STAIR's source; all have a new row of `driver`."""
@@ -347,6 +351,7 @@ class Stair:
         assert self.is_view, "what is expanded on demand are the rows of a view"
         self.form, self._expander, self._pace = mask, expander, Pace()
         self._is_expanded = np.zeros(self._store.n_rows, dtype=np.bool_)
+        self._n_expanded = 0
 
     def _expand_for(
         self, words: Words, side: KeySide, chosen: Ids | None, scratch: Scratch
@@ -356,20 +361,17 @@ class Stair:
         assert view is not None
         assert expander is not None
         limit = self._history.routed[self.source]
-        marks = self._marks()
         if self._verify is None:  # else equal words may be of different keys
             at = np.empty(words.shape[0], dtype=np.int32)
             at = at[: first_of_each(words, at)]
             words, chosen = words[at], at if chosen is None else chosen[at]
         first, rest = first_found(view, words, limit, side, chosen, self._verify, scratch)
-        pairs = [*([] if first is None else [first]), *(rest or ())]
-        met = [rows[~marks[rows]] for _, rows in pairs]
-        bare = np.unique(np.concatenate(met)) if met else np.zeros(0, dtype=np.int32)
+        bare = self._bare([pairs for pairs in (first, *(rest or ())) if pairs is not None])
         expander.count(words.shape[0] + bare.shape[0])
         if bare.shape[0] == 0:
             return
-        if np.count_nonzero(marks[:limit]) + bare.shape[0] >= _NEARLY_ALL * limit:
-            self._expand(self._base_tuples().ids[self.source], scratch)
+        if self._n_expanded >= _NEARLY_ALL * limit:
+            self._expand(np.concatenate((bare, self._base_tuples().ids[self.source])), scratch)
             if self._expander is not None:
                 self._expander = None
                 self._leave_view()
@@ -381,6 +383,16 @@ class Stair:
         for pool in self.pools.values():
             pool.index.catch_up(scratch)
 
+    def _bare(self, met: Sequence[Pairs]) -> Ids:
+        """The rows met that are bare. From now on they count as expanded."""
+        marks, found = self._marks(), []
+        for _, rows in met:
+            fresh = np.empty(rows.shape[0], dtype=np.int32)
+            found.append(fresh[: mark_new(rows, marks, fresh)])
+        bare = found[0] if len(found) == 1 else np.concatenate([_NO_ROWS, *found])
+        self._n_expanded += bare.shape[0]
+        return bare
+
     def _expand(self, rows: Ids, scratch: Scratch) -> None:
         """Piece by piece, so that there is never much more in memory than there is room for."""
         expander = self._expander
@@ -389,7 +401,6 @@ class Stair:
         while start < rows.shape[0]:
             piece = rows[start : start + pace.n_rows]
             start += piece.shape[0]
-            self._marks()[piece] = True
             made = expander.expand(piece, scratch)
             for tuples in made:
                 if not self._has_room(tuples):
@@ -419,9 +430,9 @@ class Stair:
             return
         marks, rows = self._marks(), tuples.ids[self.source]
         if driver == self.source:
-            marks[rows] = True
-        elif not marks[rows].all():
-            tuples = tuples.picked(np.flatnonzero(marks[rows]).astype(np.int32))
+            self._n_expanded += mark_new(rows, marks, np.empty_like(rows))
+        elif not (is_here := marks[rows]).all():
+            tuples = tuples.picked(np.flatnonzero(is_here).astype(np.int32))
         if tuples.n_rows and self._has_room(tuples):
             self._append(tuples)
 
@@ -429,6 +440,7 @@ class Stair:
         """Let `rows` be bare rows again."""
         marks = self._marks()
         marks[rows] = False
+        self._n_expanded = int(np.count_nonzero(marks))
         for pool in self.pools.values():
             live = pool.live_rows()
             pool.kill(live[~marks[pool.ids(self.source, live)]])
@@ -536,7 +548,7 @@ class Stair:
             n_bare = self._history.routed[self.source]
             if self._expander is None:
                 return n_bare
-            n_bare -= int(np.count_nonzero(self._marks()[:n_bare]))
+            n_bare -= self._n_expanded
         return n_bare + sum(pool.n_live for pool in self.pools.values())
 
     @property

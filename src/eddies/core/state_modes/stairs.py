@@ -26,6 +26,7 @@ from eddies.core.exactly_once import StampRule
 from eddies.core.graph import Graph
 from eddies.core.join_tree import JoinEdge, JoinTree, joined_pairs, make_join_tree
 from eddies.core.lineage import Signature
+from eddies.core.live import EVERYTHING
 from eddies.core.module import Step
 from eddies.core.modules.stem import SteM
 from eddies.core.options import Options
@@ -77,8 +78,6 @@ class StairsMode(JoinsMode):
 
     def _plant(self, tree: JoinTree) -> None:
         super()._plant(tree)
-        for stair in self._all_stairs:
-            self.stairs.demote_to_rows(stair)
         self._planner = Planner(tree, len(self._graph.roles))
         self._plans = self._options.policy in ("auto", "cumulative") and self._planner.is_able
         self._held: Forms = frozenset()
@@ -88,6 +87,10 @@ class StairsMode(JoinsMode):
         self._given: dict[int, int] = {}  # joins offered, by signature's sources
         self._n_demoted = 0
         self.n_trees += 1
+
+    def _show_leaves(self) -> None:
+        for stair in self._all_stairs:
+            self.stairs.demote_to_rows(stair)
 
     # Where tuples go
 
@@ -105,6 +108,14 @@ class StairsMode(JoinsMode):
             return (*(move for move in joins if move.join == chosen), *predicates)
         allowed = {join for join, _, _ in self._routing.allowed(signature.sources)}
         return (*(move for move in joins if move.join in allowed), *predicates)
+
+    def live(self, signature: Signature) -> int:
+        """What is a part of no form is stored nowhere: it carries what is of use, as with SteMs."""
+        sources = signature.sources
+        if not self._plans or self._routing is None:
+            return super().live(signature)
+        is_kept = any(sources & ~form.mask == 0 for form in self._routing.forms)
+        return EVERYTHING if is_kept else self._live.at(signature)
 
     def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         if table not in self._tables:
@@ -229,8 +240,7 @@ class StairsMode(JoinsMode):
         """Tuples handled so far: arrived, stored, probing, found; 0 while others route them."""
         if not self._tables:
             return 0.0
-        routes = [route for table in self._tables for route in table.routes()]
-        routed = sum(way.n_in + way.n_out for route in routes for way in route.ways)
+        routed = sum(table.n_handled for table in self._tables)
         return float(self._n_seen() + routed + self.stairs.n_stored + self.stairs.n_handled)
 
     def _wait(self, n_rows: float = 0.0) -> None:
@@ -326,11 +336,11 @@ class StairsMode(JoinsMode):
 
     def _route_by(self, routing: Routing) -> None:
         """Send tuples where `routing` says; routes made by another are worked out anew."""
-        is_first = self._routing is None
-        self._routing = routing
+        old, self._routing = self._routing, routing
         if (
             self._plans
-            and not is_first
+            and old is not None
+            and old.forms == routing.forms
             and all(routing.join(m) == join for m, join in self._given.items())
         ):
             return
@@ -407,12 +417,15 @@ class StairsMode(JoinsMode):
         return super().resume()
 
     def _calm_until(self) -> float:
-        """When the next look may be due: a row that is routed is handled at least once."""
+        """When the next look may be due, if rows to come are handled as often as those before them.
+        Joins grow, so mostly they are handled more often; if not, the look comes a little late.
+        """
         is_moving = self._migration is not None or self._routing is None
         if is_moving or not self._plans or not self._has_begun():
             return 0.0
         n_handled = sum(table.n_handled for table in self._tables)
-        return float(n_handled + self._next_look - self._n_seen())
+        n_seen = self._n_seen()
+        return n_handled + (self._next_look - n_seen) * max(1.0, n_handled / max(1, n_seen))
 
     def _scramble(self) -> None:
         """Hold what the policy would if the sources that are late came now; they are taken to have as
