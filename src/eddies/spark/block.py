@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from eddies.core.access.preference import Preference
+from eddies.core.answer import Answer
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
@@ -64,6 +65,7 @@ class BlockPlan:
     semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
     n_threads: int = 1  # of each cell, where nobody asked for others
     is_gathered: bool = False  # in one partition (`gathering`)
+    answer: Answer | None = None  # that its only cell gives (`whole_groups`)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ class BlockPlan:
     def _dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         if self.query.parts:
             return self._run(spark, options, from_arrow_schema(SHARED))
-        columns = result_schema(self.query)
+        columns = result_schema(self.query) if self.answer is None else self.answer.schema
         if len(set(columns.names)) == len(columns):
             return self._run(spark, options, from_arrow_schema(columns))
         # Spark reads columns that come from Python by name, so they need different ones on the way.
@@ -122,6 +124,7 @@ class BlockPlan:
             access,
             self.prefer,
             slots,
+            self.answer,
         )
         if fed == "rows":
             return self.columns(by_partitions[0], self.reduced(spark)).mapInArrow(task, schema)

@@ -31,6 +31,7 @@ from eddies.spark.one_cell import local_threads
 from eddies.spark.planned_texts import PlannedTexts
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
+from eddies.spark.whole_groups import answered
 from eddies.sql import Block, SqlPlan, named_tables, plan
 from eddies.sql.preference import is_about
 from eddies.sql.repeatable import has_repeatable_groups
@@ -87,6 +88,7 @@ class Planned:
                     self.inputs[source.table] = self._derived_input(source.table, block)
             planned = plan_block(block, self.inputs, slots, self.options, threads)
             planned = replace(planned, is_gathered=is_gathered(planned, self.plan, threads))
+            planned = answered(planned, block, self.options)
             self.blocks.append(planned)
             self._frames[block.name] = planned.dataframe(self.spark, self.options)
         prefer = self.options.prefer
@@ -112,6 +114,9 @@ class Planned:
         """The answer, lazily."""
         if self.plan.above is None:
             return self._frames[self.blocks[-1].name]
+        for block in self.blocks:
+            if block.answer is not None:
+                return self._frames[block.name]
         return self._run(self.plan.above)
 
     def _frame(self, name: str) -> DataFrame:

@@ -20,11 +20,13 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from eddies.core.answer import Answer
 from eddies.core.expr import Expr
 from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
+from eddies.sql.answer import answer_of
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
@@ -43,13 +45,15 @@ class Block:
 
     `pushdown` repeats, by source name, the selections of the query as Spark SQL over the bare column
     names of the source: whoever reads the rows may drop those for which one of them is not true.
-    `having` is a condition on groups that leave an eddy whole (`Aggregation.having`).
+    `having` is a condition on groups that leave an eddy whole (`Aggregation.having`), `answer` what the
+    text above is, if it is nothing but these groups.
     """
 
     name: str
     query: Query
     pushdown: dict[str, tuple[str, ...]] = field(default_factory=dict)
     having: Expr | None = None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ def plan(
     _check_functions(functions)
     schemas = {name: _normal(schema) for name, schema in schemas.items()}
     qualified = qualify(parse(text), schemas)
+    settings = Settings(time_zone in UTC_NAMES, ansi)
     outcome = split(
         qualified,
         schemas,
@@ -119,16 +124,23 @@ def plan(
         aggregate,
         host,
         schema_of,
-        Settings(time_zone in UTC_NAMES, ansi),
+        settings,
         frozenset(direct),
         may_ask,
         frozenset(may_pad),
     )
+    above = outcome.above
+    answered, answer = answer_of(above, outcome.blocks, settings) or ("", None)
     blocks = tuple(
-        Block(name, outcome.blocks[name], outcome.pushdown[name], outcome.having.get(name))
+        Block(
+            name,
+            outcome.blocks[name],
+            outcome.pushdown[name],
+            outcome.having.get(name),
+            answer if name == answered else None,
+        )
         for name in sorted(outcome.blocks, key=_number)
     )
-    above = outcome.above
     read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
     own = set(outcome.blocks)
     calls = (node for tree in read_by_spark for node in tree.find_all(exp.Anonymous))
