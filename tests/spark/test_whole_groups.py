@@ -144,6 +144,29 @@ def test_more_than_groups_is_left_to_spark(spark: SparkSession, tmp_path: Path, 
     assert_same_bag(found, spark.sql(text).toArrow(), text, 11)
 
 
+def test_answers_are_joined_like_other_dataframes(spark: SparkSession, tmp_path: Path) -> None:
+    """Although all of them begin with the same number of a cell."""
+    _, paths = written(300, tmp_path, spark)
+    options = eddies.Options(cells=1)
+    texts = [
+        "SELECT f.g AS g, count(*) AS n FROM f WHERE f.g IS NOT NULL GROUP BY f.g",
+        "SELECT f.g AS h, sum(f.i) AS x FROM f GROUP BY f.g",
+    ]
+    frames = [eddies.sql(text, paths, spark=spark, options=options) for text in [*texts, texts[0]]]
+    named, again = frames[0].alias("a"), frames[2].alias("b")
+    found = (
+        named.join(frames[1], named.g == frames[1].h)
+        .join(again, "g")
+        .unionAll(frames[0].selectExpr("g", "n", "g", "n", "n"))
+    )
+    expected = spark.sql(
+        f"WITH a AS ({texts[0]}), c AS ({texts[1]}) SELECT a.g, a.n, c.h, c.x, a.n FROM a JOIN c "
+        "ON a.g = c.h UNION ALL SELECT g, n, g, n, n FROM a"
+    )
+    assert_same_bag(found.toArrow(), expected.toArrow(), "joined", 11)
+    assert frames[0].join(frames[2]).count() == frames[0].count() ** 2
+
+
 def test_groups_in_parts_are_merged_by_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

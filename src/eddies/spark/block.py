@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ from eddies.sql.share_kept import KEPT_BY_FILTER, share_kept
 from eddies.streaming.windows import RowWindow, Window, relation_windows
 
 __all__ = ["BlockPlan", "plan_block", "plan_shared_block"]
+
+_SESSIONS = 8  # of which, and for how many cells, numbers of cells are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class BlockPlan:
             return self.columns(by_partitions[0], self.reduced(spark)).mapInArrow(task, schema)
         n_cells = self.cells.n_cells
         if fed == "cells":
-            return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
+            return _cell_numbers(spark, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
         frames = self.reduced(spark)
         for name in exchanged:
@@ -232,6 +235,12 @@ class BlockPlan:
         )
 
 
+@lru_cache(_SESSIONS)
+def _cell_numbers(spark: SparkSession, n_cells: int) -> DataFrame:
+    """A row for each cell, with its number: always the same, and to make it takes milliseconds."""
+    return spark.range(0, n_cells, 1, n_cells)
+
+
 def plan_block(
     block: Block,
     inputs: Mapping[str, Input],
@@ -275,7 +284,8 @@ def plan_block(
         if options.cells is None:
             may_share = may_share_cell(options) and options.prefer is None
             most = local_threads if may_share else 1
-            cells, n_threads = without_merge(graph, sizes, cells, most)
+            may_answer = block.answer is not None
+            cells, n_threads = without_merge(graph, sizes, cells, most, may_answer=may_answer)
     # The only cell has all rows of every group, unless partitions of a DataFrame are cells, too.
     is_whole = cells.n_cells == 1 and all(d.how == "direct" for d in cells.deliveries.values())
     if separate.aggregation is not None and is_whole and not is_streaming:
