@@ -167,6 +167,42 @@ def test_answers_are_joined_like_other_dataframes(spark: SparkSession, tmp_path:
     assert frames[0].join(frames[2]).count() == frames[0].count() ** 2
 
 
+NESTED = (
+    "SELECT d.name, sum(f.d) AS x FROM f JOIN d ON f.k = d.k "
+    "WHERE f.i > (SELECT avg(h.i) FROM f h WHERE h.k = f.k) GROUP BY d.name ORDER BY d.name",
+    "SELECT count(*) AS n FROM f JOIN d ON f.k = d.k "
+    "WHERE f.g IN (SELECT h.g FROM f h GROUP BY h.g HAVING sum(h.i) > 12)",
+    "SELECT d.name, t.m, count(*) AS n FROM d JOIN (SELECT f.k, max(f.i) AS m FROM f GROUP BY f.k) t "
+    "ON d.k = t.k GROUP BY d.name, t.m ORDER BY d.name, t.m",
+    "SELECT count(t.s) AS n, min(t.m) AS m FROM d JOIN "
+    "(SELECT f.k AS key, f.s, min(f.t) AS m FROM f GROUP BY f.k, f.s) AS t(key, s, m) ON d.k = t.key",
+)
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_a_cell_is_run_by_the_task_that_reads_it(
+    spark: SparkSession, tmp_path: Path, text: str
+) -> None:
+    for n in (0, 300):
+        given, paths = written(n, tmp_path, spark)
+        expected = spark.sql(text).toArrow()
+        assert_same_bag(expected, Oracle().answer(text, given), text, 11)
+        planned = plan_query(text, paths, spark=spark)
+        assert len(planned.blocks) == 2
+        assert all(block.cells.n_cells == 1 for block in planned.blocks)
+        plan = planned.dataframe()._jdf.queryExecution().executedPlan().toString()
+        assert (plan.count("MapInArrow"), plan.count("Exchange")) == (1, 0), plan
+        # What was asked for in several cells is computed by Spark and handed to them.
+        for options in (eddies.Options(), eddies.Options(cells=1), eddies.Options(cells=3)):
+            found = eddies.sql(text, paths, spark=spark, options=options).toArrow()
+            assert found.schema.types == expected.schema.types
+            assert_same_bag(found, expected, f"{options}: {text}", 11)
+        traced = eddies.explain(text, paths, spark=spark, analyze=True)
+        assert "the answer of __eddy_0, which the same task makes" in traced
+        if n:  # else there is no result, and the task does not come to these rows
+            assert traced.count("what every cell did") == 2
+
+
 def test_groups_in_parts_are_merged_by_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,23 +97,19 @@ class BlockPlan:
         """Whether some relation streams."""
         return any(given.is_streaming for given in self.inputs.values())
 
-    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
-        if self.is_streaming:
-            from eddies.spark.stream_block import stream_dataframe
-
-            return stream_dataframe(self, spark, options, schema)
+    def task(self, options: Options, names: tuple[str, ...]) -> EddyTask:
+        """What the tasks of the cells do; Spark gets columns of these names."""
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         slots = self.slots
         by_blobs = "blobs" if slots is None else "slots"
-        fed = "rows" if by_partitions else by_blobs if exchanged else "cells"
         schemas = {relation.name: relation.read for relation in self.graph.relations}
         access = {
             name: CellAccess.make(source, self.reading(name), schemas[name])
             for name, source in self.access.items()
         }
         direct = [name for name in self.order if name not in exchanged and name not in access]
-        task = EddyTask(
+        return EddyTask(
             self.name,
             self.query,
             replace(options, threads=max(options.threads, self.n_threads)),
@@ -121,18 +117,30 @@ class BlockPlan:
             self.order,
             {name: self.reading(name) for name in direct},
             self._expected_rows(),
-            fed,
-            tuple(schema.names),
+            "rows" if by_partitions else by_blobs if exchanged else "cells",
+            names,
             schemas,
             access,
             self.prefer,
             slots,
             self.answer,
         )
-        if fed == "rows":
-            return self.columns(by_partitions[0], self.reduced(spark)).mapInArrow(task, schema)
-        n_cells = self.cells.n_cells
-        if fed == "cells":
+
+    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
+        if self.is_streaming:
+            from eddies.spark.stream_block import stream_dataframe
+
+            return stream_dataframe(self, spark, options, schema)
+        task, slots, n_cells = (
+            self.task(options, tuple(schema.names)),
+            self.slots,
+            self.cells.n_cells,
+        )
+        exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
+        if task.fed == "rows":
+            fed = next(n for n in exchanged if self.cells.deliveries[n].how == "partitions")
+            return self.columns(fed, self.reduced(spark)).mapInArrow(task, schema)
+        if task.fed == "cells":
             return _cell_numbers(spark, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
         frames = self.reduced(spark)

@@ -15,6 +15,7 @@ beside the text above, which does the same with groups in parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyarrow import types as kinds
@@ -22,15 +23,16 @@ from sqlglot import exp
 
 from eddies.core.answer import Answer, SortKey
 from eddies.core.query import Aggregation, Output, Query
+from eddies.core.state.columns import normal_type
 from eddies.errors import TypeMismatchError
 from eddies.sql.having import of_one_row
 from eddies.sql.lower import Lowering
 from eddies.sql.settings import Settings
 from eddies.sql.typed import CannotLower
 
-__all__ = ["answer_of"]
+__all__ = ["answer_of", "derived_answer_of"]
 
-_ALLOWED = {"expressions", "from_", "group", "having", "order", "limit", "offset"}
+_ALLOWED = {"expressions", "from_", "group", "having", "order", "limit", "offset", "distinct"}
 
 
 def answer_of(
@@ -54,12 +56,46 @@ def answer_of(
         return None
 
 
+def derived_answer_of(
+    tree: exp.Query, schema: pa.Schema, blocks: Mapping[str, Query], settings: Settings
+) -> tuple[str, Answer] | None:
+    """`answer_of` for a derived source: all columns of a subquery, perhaps by other names.
+
+    Its readers expect `schema`.
+    """
+    source = tree.args.get("from_")
+    item = source.this if source is not None else None
+    if not isinstance(tree, exp.Select) or not isinstance(item, exp.Subquery):
+        return None
+    if any(value and key not in ("expressions", "from_") for key, value in tree.args.items()):
+        return None
+    found = answer_of(item.this, blocks, settings)
+    if found is None or [*map(type, tree.expressions)] != [exp.Star]:
+        return None
+    block, answer = found
+    names = item.alias_column_names or [column.name for column in answer.columns]
+    renamed = (replace(c, name=name) for c, name in zip(answer.columns, names, strict=True))
+    answer = replace(answer, columns=tuple(renamed))
+    types = {column.name: normal_type(column.type) for column in answer.columns}
+    is_known = all(types.get(field.name) == field.type for field in schema)
+    return (block, answer) if is_known else None
+
+
 def _has_groups(select: exp.Select, aggregation: Aggregation) -> bool:
-    """Whether the groups of `select` are those of the block, and not coarser."""
-    group = select.args.get("group")
-    keys = group.expressions if group is not None else []
-    named = {key.name for key in keys if isinstance(key, exp.Column)}
-    return named == {key.name for key in aggregation.groups} and len(named) == len(keys)
+    """Whether the groups of `select` are those of the block, and not coarser. Each of them is a row of
+    its own; with DISTINCT as well, as long as all keys are items.
+    """
+    wanted = {key.name for key in aggregation.groups}
+    group, distinct = select.args.get("group"), select.args.get("distinct")
+    items = [item.unalias() for item in select.expressions]
+    if distinct and (distinct.args.get("on") or not wanted <= _named(items)):
+        return False
+    keys = items if distinct and group is None else group.expressions if group is not None else []
+    return _named(keys) == wanted and len(wanted) == len(keys)
+
+
+def _named(keys: list[exp.Expr]) -> set[str]:
+    return {key.name for key in keys if isinstance(key, exp.Column)}
 
 
 class _Answering:

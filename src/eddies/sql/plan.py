@@ -26,7 +26,7 @@ from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
-from eddies.sql.answer import answer_of
+from eddies.sql.answer import answer_of, derived_answer_of
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
@@ -46,7 +46,7 @@ class Block:
     `pushdown` repeats, by source name, the selections of the query as Spark SQL over the bare column
     names of the source: whoever reads the rows may drop those for which one of them is not true.
     `having` is a condition on groups that leave an eddy whole (`Aggregation.having`), `answer` what the
-    text above is, if it is nothing but these groups.
+    text that reads them is, be it above or derived, if it is nothing but these groups.
     """
 
     name: str
@@ -65,7 +65,8 @@ class SqlPlan:
     Spark computes: Spark SQL over base tables and outputs of earlier blocks. `kept` are the base
     tables that `above` and `derived` read, `functions_above` the user functions they call.
     `constants` are the rows of sources that the text spells out. `read_often` are the blocks that the
-    texts read more than once, `sorted_block` the one whose rows are sorted in the end.
+    texts read more than once, `sorted_block` the one whose rows are sorted in the end. `answered` are
+    derived sources that are the `answer` of a block.
     """
 
     blocks: tuple[Block, ...]
@@ -77,6 +78,7 @@ class SqlPlan:
     derived: dict[str, str] = field(default_factory=dict)
     read_often: frozenset[str] = frozenset()
     sorted_block: str | None = None
+    answered: dict[str, str] = field(default_factory=dict)
 
 
 def plan(
@@ -130,19 +132,32 @@ def plan(
         frozenset(may_pad),
     )
     above = outcome.above
-    answered, answer = answer_of(above, outcome.blocks, settings) or ("", None)
+    read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
+    own = set(outcome.blocks)
+    often = read_often(read_by_spark, own)
+    answers: dict[str, Answer] = {}
+    answered: dict[str, str] = {}
+    for derived, tree in outcome.derived_trees.items():
+        sources = [s for query in outcome.blocks.values() for s in query.sources]
+        read = [field for s in sources if s.table == derived for field in s.schema]
+        found = derived_answer_of(
+            tree, pa.schema(list(dict.fromkeys(read))), outcome.blocks, settings
+        )
+        if found is not None and found[0] not in often:
+            answered[derived], answers[found[0]] = found[0], found[1]
+    found = answer_of(above, outcome.blocks, settings)
+    if found is not None and found[0] not in often:
+        answers[found[0]] = found[1]
     blocks = tuple(
         Block(
             name,
             outcome.blocks[name],
             outcome.pushdown[name],
             outcome.having.get(name),
-            answer if name == answered else None,
+            answers.get(name),
         )
         for name in sorted(outcome.blocks, key=_number)
     )
-    read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
-    own = set(outcome.blocks)
     calls = (node for tree in read_by_spark for node in tree.find_all(exp.Anonymous))
     called = {node.name.lower() for node in calls}
     written = text if host == "spark" and not blocks else None
@@ -156,8 +171,9 @@ def plan(
         _used(outcome.constants, blocks),
         frozenset(function.name for function in functions if function.name.lower() in called),
         outcome.derived,
-        read_often(read_by_spark, own),
+        often,
         sorted_block(above),
+        answered,
     )
 
 
