@@ -37,6 +37,7 @@ def shared_cells_of(
     text: str | None = None,
     functions: tuple[UserFunction, ...] = (),
     n_threads: int = 2,
+    may_answer: bool = False,
 ) -> tuple[CellPlan, CellPlan, int]:
     """`cells_of`, and how many threads a cell has."""
     names = list(sizes)
@@ -45,7 +46,7 @@ def shared_cells_of(
     planned = plan(text, dict.fromkeys(names, SCHEMA), functions, host="spark")
     graph = make_graph(planned.blocks[0].query)
     cells = plan_cells(graph, sizes, 2)
-    return cells, *without_merge(graph, sizes, cells, n_threads)
+    return cells, *without_merge(graph, sizes, cells, n_threads, may_answer=may_answer)
 
 
 def direct(*n_rows: int | None) -> dict[str, RelationSize]:
@@ -104,6 +105,19 @@ def test_large_joins_that_divide_well_keep_their_cells() -> None:
     before, after, n_threads = shared_cells_of(direct(50_000_000, 10_000))
     assert after is before
     assert n_threads == 1
+
+
+def test_a_cell_that_gives_the_answer_saves_more_than_merging() -> None:
+    for n_rows, may_share, may_answer in (
+        (2_000_000, 1, 1),
+        (20_000_000, 2, 1),
+        (50_000_000, 2, 2),
+    ):
+        found = {
+            answers: shared_cells_of(direct(n_rows, 10_000), may_answer=answers)[1].n_cells
+            for answers in (False, True)
+        }
+        assert found == {False: may_share, True: may_answer}, n_rows
 
 
 @pytest.mark.parametrize("n_rows", [(600, 600), (100_000, 100_000), (80, 80, 80)])

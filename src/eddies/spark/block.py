@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from eddies.core.access.preference import Preference
+from eddies.core.answer import Answer
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.graph import Graph, Relation, make_graph
@@ -43,6 +45,8 @@ from eddies.streaming.windows import RowWindow, Window, relation_windows
 
 __all__ = ["BlockPlan", "plan_block", "plan_shared_block"]
 
+_SESSIONS = 8  # of which, and for how many cells, numbers of cells are kept
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
@@ -64,6 +68,7 @@ class BlockPlan:
     semi_joins: Mapping[str, tuple[Reducer, ...]] = field(default_factory=dict)  # by relation
     n_threads: int = 1  # of each cell, where nobody asked for others
     is_gathered: bool = False  # in one partition (`gathering`)
+    answer: Answer | None = None  # that its only cell gives (`whole_groups`)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -78,7 +83,7 @@ class BlockPlan:
     def _dataframe(self, spark: SparkSession, options: Options) -> DataFrame:
         if self.query.parts:
             return self._run(spark, options, from_arrow_schema(SHARED))
-        columns = result_schema(self.query)
+        columns = result_schema(self.query) if self.answer is None else self.answer.schema
         if len(set(columns.names)) == len(columns):
             return self._run(spark, options, from_arrow_schema(columns))
         # Spark reads columns that come from Python by name, so they need different ones on the way.
@@ -92,23 +97,19 @@ class BlockPlan:
         """Whether some relation streams."""
         return any(given.is_streaming for given in self.inputs.values())
 
-    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
-        if self.is_streaming:
-            from eddies.spark.stream_block import stream_dataframe
-
-            return stream_dataframe(self, spark, options, schema)
+    def task(self, options: Options, names: tuple[str, ...]) -> EddyTask:
+        """What the tasks of the cells do; Spark gets columns of these names."""
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         by_partitions = [n for n in exchanged if self.cells.deliveries[n].how == "partitions"]
         slots = self.slots
         by_blobs = "blobs" if slots is None else "slots"
-        fed = "rows" if by_partitions else by_blobs if exchanged else "cells"
         schemas = {relation.name: relation.read for relation in self.graph.relations}
         access = {
             name: CellAccess.make(source, self.reading(name), schemas[name])
             for name, source in self.access.items()
         }
         direct = [name for name in self.order if name not in exchanged and name not in access]
-        task = EddyTask(
+        return EddyTask(
             self.name,
             self.query,
             replace(options, threads=max(options.threads, self.n_threads)),
@@ -116,18 +117,31 @@ class BlockPlan:
             self.order,
             {name: self.reading(name) for name in direct},
             self._expected_rows(),
-            fed,
-            tuple(schema.names),
+            "rows" if by_partitions else by_blobs if exchanged else "cells",
+            names,
             schemas,
             access,
             self.prefer,
             slots,
+            self.answer,
         )
-        if fed == "rows":
-            return self.columns(by_partitions[0], self.reduced(spark)).mapInArrow(task, schema)
-        n_cells = self.cells.n_cells
-        if fed == "cells":
-            return spark.range(0, n_cells, 1, n_cells).mapInArrow(task, schema)
+
+    def _run(self, spark: SparkSession, options: Options, schema: StructType) -> DataFrame:
+        if self.is_streaming:
+            from eddies.spark.stream_block import stream_dataframe
+
+            return stream_dataframe(self, spark, options, schema)
+        task, slots, n_cells = (
+            self.task(options, tuple(schema.names)),
+            self.slots,
+            self.cells.n_cells,
+        )
+        exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
+        if task.fed == "rows":
+            fed = next(n for n in exchanged if self.cells.deliveries[n].how == "partitions")
+            return self.columns(fed, self.reduced(spark)).mapInArrow(task, schema)
+        if task.fed == "cells":
+            return _cell_numbers(spark, n_cells).mapInArrow(task, schema)
         packed: DataFrame | None = None
         frames = self.reduced(spark)
         for name in exchanged:
@@ -229,6 +243,12 @@ class BlockPlan:
         )
 
 
+@lru_cache(_SESSIONS)
+def _cell_numbers(spark: SparkSession, n_cells: int) -> DataFrame:
+    """A row for each cell, with its number: always the same, and to make it takes milliseconds."""
+    return spark.range(0, n_cells, 1, n_cells)
+
+
 def plan_block(
     block: Block,
     inputs: Mapping[str, Input],
@@ -272,7 +292,8 @@ def plan_block(
         if options.cells is None:
             may_share = may_share_cell(options) and options.prefer is None
             most = local_threads if may_share else 1
-            cells, n_threads = without_merge(graph, sizes, cells, most)
+            may_answer = block.answer is not None
+            cells, n_threads = without_merge(graph, sizes, cells, most, may_answer=may_answer)
     # The only cell has all rows of every group, unless partitions of a DataFrame are cells, too.
     is_whole = cells.n_cells == 1 and all(d.how == "direct" for d in cells.deliveries.values())
     if separate.aggregation is not None and is_whole and not is_streaming:

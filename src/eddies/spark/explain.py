@@ -80,6 +80,8 @@ def _cells(block: BlockPlan) -> str:
         delivery = cells.deliveries[name].describe()
         more = _semi_joins(block, name) + _ways(block, name) + _window(block, name)
         lines.append(f"  {name}: {label}, {rows}, {delivery}{last}{more}")
+    if block.answer is not None:
+        lines.append("  it gives the answer: the text above is not run")
     if block.is_gathered:
         lines.append("  what they put out is gathered in one partition")
     return "\n".join(lines)

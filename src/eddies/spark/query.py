@@ -26,11 +26,13 @@ from eddies.spark.block import BlockPlan, plan_block
 from eddies.spark.cell_access import access_methods, may_use_access
 from eddies.spark.frame_plan import plan_facts
 from eddies.spark.gathering import is_gathered
-from eddies.spark.inputs import Input, frame_input, make_inputs, quoted
-from eddies.spark.one_cell import local_threads
+from eddies.spark.inputs import Input, frame_input, make_inputs, normal_schema, quoted
+from eddies.spark.nested_cell import CellSource
+from eddies.spark.one_cell import local_threads, may_share_cell
 from eddies.spark.planned_texts import PlannedTexts
 from eddies.spark.session import session
 from eddies.spark.stream_block import check_streaming, check_windows, saved
+from eddies.spark.whole_groups import answered
 from eddies.sql import Block, SqlPlan, named_tables, plan
 from eddies.sql.preference import is_about
 from eddies.sql.repeatable import has_repeatable_groups
@@ -82,13 +84,15 @@ class Planned:
         """Choose cells block by block: later ones may read what earlier ones put out."""
         slots, threads = n_slots(self.spark), local_threads(self.spark)
         for block in self.plan.blocks:
-            for source in block.query.sources:
-                if source.table in self.plan.derived and source.table not in self.inputs:
-                    self.inputs[source.table] = self._derived_input(source.table, block)
-            planned = plan_block(block, self.inputs, slots, self.options, threads)
+            planned = self._with_nested_cells(block, slots, threads)
+            if planned is None:
+                for source in block.query.sources:
+                    if source.table in self.plan.derived and source.table not in self.inputs:
+                        self.inputs[source.table] = self._derived_input(source.table, block)
+                planned = plan_block(block, self.inputs, slots, self.options, threads)
             planned = replace(planned, is_gathered=is_gathered(planned, self.plan, threads))
+            planned = answered(planned, block, self.options)
             self.blocks.append(planned)
-            self._frames[block.name] = planned.dataframe(self.spark, self.options)
         prefer = self.options.prefer
         if prefer is not None and not any(is_about(prefer, b.query) for b in self.plan.blocks):
             names = [source.name for block in self.plan.blocks for source in block.query.sources]
@@ -97,6 +101,33 @@ class Planned:
                 f"column; the joins have {', '.join(names) or 'none'}"
             )
 
+    def _with_nested_cells(self, block: Block, slots: int, threads: int) -> BlockPlan | None:
+        """`block` in one cell, whose task runs the cells that it reads; None if there are no such."""
+        names = [s.table for s in block.query.sources if s.table in self.plan.derived]
+        if threads == 1 or not names or not may_share_cell(self.options):
+            return None
+        nested = {}
+        for name in names:
+            inner = self._answering(name)
+            if inner is None or inner.answer is None:
+                return None
+            schema = inner.answer.schema
+            source = CellSource(inner.task(self.options, tuple(schema.names)), schema)
+            n_rows = self._derived_rows(block)
+            nested[name] = Input(name, normal_schema(schema), source, None, n_rows)
+        planned = plan_block(block, self.inputs | nested, slots, self.options, threads)
+        if planned.cells.n_cells > 1 or not all(
+            delivery.how == "direct" for delivery in planned.cells.deliveries.values()
+        ):
+            return None
+        self.inputs |= nested
+        return planned
+
+    def _answering(self, derived: str) -> BlockPlan | None:
+        """The block whose only cell gives the rows of a derived source, if there is one."""
+        name = self.plan.answered.get(derived)
+        return next((b for b in self.blocks if b.name == name and b.answer is not None), None)
+
     def _derived_input(self, name: str, block: Block) -> Input:
         """What Spark computes. How much that will be nobody knows; the guess is less than a table."""
         given = frame_input(name, self._frame(name), is_computed=True)
@@ -104,26 +135,36 @@ class Planned:
             given = saved(given, self.spark, self.options)
         elif given.frame is not None and has_repeatable_groups(self.plan.derived[name]):
             given = replace(given, facts=plan_facts(given.frame, with_groups=True))
+        return replace(given, n_rows=self._derived_rows(block))
+
+    def _derived_rows(self, block: Block) -> int:
         sizes = [self.inputs[s.table].n_rows for s in block.query.sources if s.table in self.inputs]
         most = max((size for size in sizes if size is not None), default=_DERIVED_ROWS)
-        return replace(given, n_rows=min(_DERIVED_ROWS, most // 10 + 1))
+        return min(_DERIVED_ROWS, most // 10 + 1)
 
     def dataframe(self) -> DataFrame:
         """The answer, lazily."""
         if self.plan.above is None:
-            return self._frames[self.blocks[-1].name]
+            return self._frame(self.blocks[-1].name)
+        for block in self.blocks:
+            if block.answer is not None and block.name not in self.plan.answered.values():
+                return self._frame(block.name)
         return self._run(self.plan.above)
 
     def _frame(self, name: str) -> DataFrame:
         if name not in self._frames:
-            if name in self.plan.derived:
+            block = self._answering(name) or next((b for b in self.blocks if b.name == name), None)
+            if block is not None:
+                self._frames[name] = block.dataframe(self.spark, self.options)
+            elif name in self.plan.derived:
                 self._frames[name] = self._run(self.plan.derived[name])
             else:
                 self._frames[name] = self.inputs[name].dataframe(self.spark)
         return self._frames[name]
 
     def _run(self, text: str) -> DataFrame:
-        known = {name.lower(): name for name in (*self.inputs, *self._frames, *self.plan.derived)}
+        blocks = [block.name for block in self.blocks]
+        known = {name.lower(): name for name in (*self.inputs, *blocks, *self.plan.derived)}
         read = [known[name] for name in sorted(named_tables(text)) if name in known]
         return run_above(self.spark, text, {name: self._frame(name) for name in read})
 

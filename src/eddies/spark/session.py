@@ -120,6 +120,9 @@ def default_settings(n_cores: int | None = None) -> dict[str, str]:
         # The code that Spark makes for a stage has the stage's number in it. Numbers follow from which
         # broadcast is ready first, so the same code would be made, and compiled by Java, anew.
         "spark.sql.codegen.useIdInClassName": "false",
+        # Spark writes the plan of every query down for its web page, at length in its default form,
+        # whether or not there is a page. What `DataFrame.explain` prints is not changed by this.
+        "spark.sql.ui.explainMode": "simple",
         # Workers keep their imported modules and compiled kernels from task to task.
         "spark.python.worker.reuse": "true",
         # Workers are forked from a process that has the engine in memory already.

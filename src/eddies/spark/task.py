@@ -25,6 +25,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from eddies.core.answer import Answer
 from eddies.core.eddy import Eddy
 from eddies.core.expr import Expr
 from eddies.core.options import Options
@@ -69,12 +70,20 @@ class EddyTask:
     access: Mapping[str, CellAccess] = field(default_factory=dict)  # relations with several ways
     prefer: Expr | None = None
     slots: Slots | None = None  # of the incoming rows, if they are of all exchanged relations
+    answer: Answer | None = None  # what the task gives out, instead of the groups of its only cell
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in self._results(batches):
+        results = self._results(batches)
+        for rows in results if self.answer is None else self._answered(self.answer, results):
             yield (
                 rows if tuple(rows.schema.names) == self.names else rows.rename_columns(self.names)
             )
+
+    def _answered(
+        self, answer: Answer, results: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The answer from the groups of the only cell."""
+        yield answer.of(pa.concat_batches(list(results)))
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.fed == "rows":

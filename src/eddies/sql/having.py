@@ -22,7 +22,7 @@ from eddies.sql.normalise import conjuncts
 from eddies.sql.settings import Settings
 from eddies.sql.typed import CannotLower
 
-__all__ = ["condition_on_groups"]
+__all__ = ["condition_on_groups", "of_one_row"]
 
 
 def condition_on_groups(
@@ -40,13 +40,13 @@ def condition_on_groups(
     found: list[Expr] = []
     for part in conjuncts(having.this.copy()):
         try:
-            found.append(lowering.predicate(part.transform(_of_one_row, copy=False)))
+            found.append(lowering.predicate(part.transform(of_one_row, copy=False)))
         except CannotLower:
             continue
     return found[0] if len(found) == 1 else Call("and", tuple(found)) if found else None
 
 
-def _of_one_row(node: exp.Expr) -> exp.Expr:
+def of_one_row(node: exp.Expr) -> exp.Expr:
     """The sum, the least or the greatest of one number."""
     merges = isinstance(node, exp.Sum | exp.Min | exp.Max) and not node.expressions
     return node.this if merges and isinstance(node.this, exp.Column) else node

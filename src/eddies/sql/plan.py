@@ -20,11 +20,13 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from eddies.core.answer import Answer
 from eddies.core.expr import Expr
 from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
+from eddies.sql.answer import answer_of, derived_answer_of
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
@@ -43,13 +45,15 @@ class Block:
 
     `pushdown` repeats, by source name, the selections of the query as Spark SQL over the bare column
     names of the source: whoever reads the rows may drop those for which one of them is not true.
-    `having` is a condition on groups that leave an eddy whole (`Aggregation.having`).
+    `having` is a condition on groups that leave an eddy whole (`Aggregation.having`), `answer` what the
+    text that reads them is, be it above or derived, if it is nothing but these groups.
     """
 
     name: str
     query: Query
     pushdown: dict[str, tuple[str, ...]] = field(default_factory=dict)
     having: Expr | None = None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class SqlPlan:
     Spark computes: Spark SQL over base tables and outputs of earlier blocks. `kept` are the base
     tables that `above` and `derived` read, `functions_above` the user functions they call.
     `constants` are the rows of sources that the text spells out. `read_often` are the blocks that the
-    texts read more than once, `sorted_block` the one whose rows are sorted in the end.
+    texts read more than once, `sorted_block` the one whose rows are sorted in the end. `answered` are
+    derived sources that are the `answer` of a block.
     """
 
     blocks: tuple[Block, ...]
@@ -73,6 +78,7 @@ class SqlPlan:
     derived: dict[str, str] = field(default_factory=dict)
     read_often: frozenset[str] = frozenset()
     sorted_block: str | None = None
+    answered: dict[str, str] = field(default_factory=dict)
 
 
 def plan(
@@ -114,6 +120,7 @@ def plan(
     _check_functions(functions)
     schemas = {name: _normal(schema) for name, schema in schemas.items()}
     qualified = qualify(parse(text), schemas)
+    settings = Settings(time_zone in UTC_NAMES, ansi, gives_up_digits)
     outcome = split(
         qualified,
         schemas,
@@ -121,18 +128,38 @@ def plan(
         aggregate,
         host,
         schema_of,
-        Settings(time_zone in UTC_NAMES, ansi, gives_up_digits),
+        settings,
         frozenset(direct),
         may_ask,
         frozenset(may_pad),
     )
-    blocks = tuple(
-        Block(name, outcome.blocks[name], outcome.pushdown[name], outcome.having.get(name))
-        for name in sorted(outcome.blocks, key=_number)
-    )
     above = outcome.above
     read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
     own = set(outcome.blocks)
+    often = read_often(read_by_spark, own)
+    answers: dict[str, Answer] = {}
+    answered: dict[str, str] = {}
+    for derived, tree in outcome.derived_trees.items():
+        sources = [s for query in outcome.blocks.values() for s in query.sources]
+        read = [field for s in sources if s.table == derived for field in s.schema]
+        found = derived_answer_of(
+            tree, pa.schema(list(dict.fromkeys(read))), outcome.blocks, settings
+        )
+        if found is not None and found[0] not in often:
+            answered[derived], answers[found[0]] = found[0], found[1]
+    found = answer_of(above, outcome.blocks, settings)
+    if found is not None and found[0] not in often:
+        answers[found[0]] = found[1]
+    blocks = tuple(
+        Block(
+            name,
+            outcome.blocks[name],
+            outcome.pushdown[name],
+            outcome.having.get(name),
+            answers.get(name),
+        )
+        for name in sorted(outcome.blocks, key=_number)
+    )
     calls = (node for tree in read_by_spark for node in tree.find_all(exp.Anonymous))
     called = {node.name.lower() for node in calls}
     written = text if host == "spark" and not blocks else None
@@ -146,8 +173,9 @@ def plan(
         _used(outcome.constants, blocks),
         frozenset(function.name for function in functions if function.name.lower() in called),
         outcome.derived,
-        read_often(read_by_spark, own),
+        often,
         sorted_block(above),
+        answered,
     )
 
 
