@@ -39,7 +39,16 @@ import random
 from typing import NamedTuple
 
 from eddies.core.lineage import Signature
-from eddies.core.policies.base import Candidate, Decision, Fork, until_reoptimized
+from eddies.core.policies.base import (
+    DECIDING_NS,
+    NEWS_NS,
+    WORTH_DECISIONS,
+    WORTH_ROWS,
+    Candidate,
+    Decision,
+    Fork,
+    until_reoptimized,
+)
 from eddies.core.policies.evidence import JUDGE_ROWS, Estimate, Evidence, Ledger, Place
 from eddies.core.policies.measure import without_cross
 
@@ -48,7 +57,6 @@ __all__ = ["EXPLORED_SHARE", "LOOKAHEAD", "QUICK_NS", "SAVED_NS", "AutoPolicy"]
 EXPLORED_SHARE = 0.01  # of measured time: earned by the account that pays for exploration
 SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge...
 SAVED_NS = 250_000.0  # ...but always so much: some slices of a usual SteM
-DECIDING_NS = 15_000.0  # what a decision takes
 TRIAL_ROWS = (1, 32, 1024)  # first steps with an unknown module
 QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows, so at most 32 ms
 VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
@@ -66,10 +74,7 @@ CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a par
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
 SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot or did not multiply
-NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, where runs are short
-WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
-WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
-WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
+WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period
 MUCH_CHEAPER = 0.5  # share of what two modules cost in the order of their ranks
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 

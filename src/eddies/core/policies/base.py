@@ -31,8 +31,25 @@ from typing import Literal, Protocol
 
 from eddies.core.lineage import Signature
 
-__all__ = ["NEWS_ROWS", "Candidate", "Decision", "Fork", "RoutingPolicy", "until_reoptimized"]
+__all__ = [
+    "DECIDING_NS",
+    "NEWS_NS",
+    "NEWS_ROWS",
+    "WORTH_DECISIONS",
+    "WORTH_ROWS",
+    "Candidate",
+    "Decision",
+    "Fork",
+    "RoutingPolicy",
+    "until_reoptimized",
+]
 
+DECIDING_NS = 15_000.0  # what a decision takes
+WORTH_DECISIONS = (
+    50  # times what it takes to decide anew at all forks is work worth new decisions...
+)
+WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
+NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, where runs are short
 NEWS_ROWS = 16_384  # driver rows after which a policy is told of them, should they take no time
 
 
