@@ -258,7 +258,7 @@ class AutoPolicy:
 
     def _repeated(self, latest: _Latest) -> Decision | None:
         """The latest decision, for as many rows as will likely take until it is worth to decide anew;
-        None if it is, or if rows multiply, or something is being found out.
+        None if it is, or if rows multiply.
         """
         left_ns = THINK_NS - (self._worked_ns - latest.at_ns)
         left_rows = SURE_ROWS - (latest.place.n_rows - latest.at_rows)
@@ -270,7 +270,10 @@ class AutoPolicy:
         if not n_in or past.n_out + evidence.n_out > n_in:
             return None
         ns = past.elapsed_ns + evidence.elapsed_ns
-        n_rows = int(min(left_rows, left_ns * n_in / ns)) if ns else left_rows
+        n_rows = left_ns * n_in / ns if ns else left_rows
+        if ns < QUICK_NS:  # most of it was the price of runs
+            n_rows = max(n_rows, TRIAL_ROWS[1] * n_in)
+        n_rows = int(min(left_rows, n_rows))
         if not n_rows:
             return None
         return Decision(latest.choice, n_rows, self._n_sure(latest.fork, latest.choice))
@@ -377,7 +380,8 @@ class AutoPolicy:
         if trial is None:
             trial = self._trials[candidate.module] = _Trial()
             is_known = evidence.module.total.n_in >= JUDGE_ROWS  # it was met elsewhere
-            if is_known and (len(self._drivers) > 1 or fork.leads_to[choice] in self._forks):
+            opens = candidate.kind == "probe" and fork.leads_to[choice] not in self._forks
+            if is_known and (len(self._drivers) > 1 or not opens):
                 trial.step, trial.elapsed_ns = len(TRIAL_ROWS), 0
                 return 0
             if candidate.kind == "probe" and self._ledger.version:

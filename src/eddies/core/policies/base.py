@@ -19,7 +19,9 @@ decision; if it has more rows than are left of an old one, it is decided about a
 
 To tell a policy of a run on few rows costs as much as the run. So a policy may have it that runs are
 summed up: with `news_ns`, it is told (and re-optimized) at the first safe point after so much work, or
-after `NEWS_ROWS` rows. Whenever it is asked, it knows everything.
+after `NEWS_ROWS` rows. Whenever it is asked, it knows everything. Of small batches that all go the same
+way few are timed then, the others are taken to need as long (`route.Path`): unless it says, by zero,
+that it wants to find something out.
 """
 
 from __future__ import annotations
