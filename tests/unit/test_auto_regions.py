@@ -224,7 +224,7 @@ def test_parts_that_all_want_the_same_do_not_pay(cheap):
 def route(n_in: int, n_out: int):
     made = RouteTable(lambda *_: (None, [])).route(Signature(0b010))
     made.fork = Fork(0, made.signature, (Candidate(2, "T", "probe"),), (Signature(0b110),))
-    way = Way(made.fork, 0, step=None)
+    way = Way(made.fork, 0, make=None)
     way.n_in, way.n_out = n_in, n_out
     made.ways = [way]
     return made

@@ -7,14 +7,14 @@ import random
 import pytest
 
 from eddies.core.lineage import Signature
-from eddies.core.policies import POLICIES, Candidate, Fork, make_policy
+from eddies.core.policies import POLICIES, Candidate, Decision, Fork, make_policy
 from eddies.core.policies.greedy import EXPLORED_SHARE, GreedyPolicy
 from eddies.core.policies.lottery import LotteryPolicy
 from eddies.core.policies.lottery_window import LotteryWindowPolicy
 from eddies.core.policies.measure import Tally
 from eddies.core.policies.naive import NaivePolicy
 from eddies.core.policies.random import RandomPolicy
-from eddies.core.policies.rank import RankPolicy
+from eddies.core.policies.rank import TRIAL_ROWS, RankPolicy
 from eddies.core.policies.static import StaticPolicy, check_order
 from eddies.errors import OptionError
 from tests.unit.routing_simulator import PERIOD, Module, World, best_cost, order_cost
@@ -238,44 +238,60 @@ def test_rank_orders_by_rows_removed_per_time() -> None:
     assert outcome.cost <= 1.05 * best_cost(modules) * 20 * PERIOD
 
 
+MS = 1_000_000
+
+
 def ranked(*costs: int) -> tuple[RankPolicy, Fork]:
-    """A policy that has seen modules of these costs keep half of 1,000 rows each."""
+    """A policy that has seen modules of these costs (in milliseconds) keep half of 1,000 rows each."""
     policy, fork = RankPolicy(), fork_of(*(f"m{i}" for i in range(len(costs))))
     for cost in costs:
-        policy.observe(fork, policy.choose(fork).choice, 1000, 500, 1000 * cost)
+        policy.observe(fork, policy.choose(fork).choice, 1000, 500, cost * MS)
+        assert not policy.reoptimize(), "there was work enough for a trial, or one was made"
     return policy, fork
 
 
 def test_rank_has_nothing_to_decide_while_the_order_is_the_same() -> None:
     policy, fork = ranked(10, 20)
-    assert not policy.reoptimize(), "modules were tried"
     assert policy.choose(fork).choice == 0
-    policy.observe(fork, 0, 1000, 500, 17_000)
+    policy.observe(fork, 0, 1000, 500, 17 * MS)
     assert policy.reoptimize()
-    policy.observe(fork, 0, 1000, 500, 90_000)
+    policy.observe(fork, 0, 1000, 500, 90 * MS)
     assert not policy.reoptimize(), "now the other is quicker"
     assert policy.choose(fork).choice == 1
 
 
+def test_rank_tries_no_module_before_it_is_worth_deciding_anew() -> None:
+    policy, fork = RankPolicy(), fork_of("m0", "m1")
+    for _ in range(7):
+        assert policy.choose(fork) == Decision(0), "the first of the text, until there are others"
+        policy.observe(fork, 0, 100, 50, MS // 10)
+        assert policy.reoptimize(), "in 0.7 ms a decision was made 50 times, not worth another"
+    policy.observe(fork, 0, 100, 50, MS // 10)
+    assert policy.news_ns, "runs may be summed up"
+    assert not policy.reoptimize()
+    assert policy.choose(fork) == Decision(1, TRIAL_ROWS)
+    assert not policy.news_ns, "what comes of a trial is wanted at once"
+
+
 def test_rank_keeps_its_choice_if_another_is_hardly_better() -> None:
     policy, fork = ranked(10, 20)
-    policy.reoptimize()
     assert policy.choose(fork).choice == 0
     for _ in range(50):
-        policy.observe(fork, 0, 1000, 500, 21_000)
+        policy.observe(fork, 0, 1000, 500, 21 * MS)
         assert policy.reoptimize()
         assert policy.choose(fork).choice == 0
 
 
 def test_rank_forgets_without_losing_ranks() -> None:
     policy, fork = ranked(10, 20, 30)
+    assert policy.choose(fork).choice == 0
     for _ in range(2000):  # weights double each time: they must not overflow
         policy.reoptimize()
-        policy.observe(fork, 0, 1000, 500, 10_000)
+        policy.observe(fork, 0, 1000, 500, 10 * MS)
     assert policy.choose(fork).choice == 0
     for _ in range(5):
         policy.reoptimize()
-        policy.observe(fork, 0, 1000, 500, 100_000)
+        policy.observe(fork, 0, 1000, 500, 100 * MS)
     assert policy.choose(fork).choice == 1, "of the others, the better one is still known"
 
 

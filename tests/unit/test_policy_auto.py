@@ -8,7 +8,7 @@ import random
 import pytest
 
 from eddies.core.lineage import Signature
-from eddies.core.policies import Candidate, Fork
+from eddies.core.policies import Candidate, Decision, Fork
 from eddies.core.policies.auto import EXPLORED_SHARE, SAVED_NS, AutoPolicy
 from eddies.core.policies.evidence import Ledger
 from tests.unit.routing_simulator import (
@@ -383,3 +383,33 @@ def test_how_many_matches_a_fork_found_is_not_forgotten() -> None:
         run(entry, 65_536)
         policy.reoptimize()
     assert 1 <= most_rows <= 2
+
+
+def test_a_fork_is_not_thought_about_before_that_is_worth_its_time() -> None:
+    """Where batches are small and quick, learning three modules one after another cost more than all
+    that the worst order could.
+    """
+    policy = AutoPolicy(random.Random(1))
+    world = World([Module(0.5, 20), Module(0.5, 20), Module(0.5, 20)], policy)
+    n_thoughts = 0
+    decided = policy._decided
+
+    def counted(fork: Fork) -> Decision:
+        nonlocal n_thoughts
+        n_thoughts += 1
+        return decided(fork)
+
+    policy._decided = counted  # type: ignore[method-assign]
+    world.run(16_000, batch_rows=100, reoptimize_every=1000)
+    # 0.6 ms of work: each of three forks is met once, and one has a trial of 1 row and then of 32.
+    assert n_thoughts <= 4
+    assert policy.news_ns > 0
+    world.run(160_000, batch_rows=100, reoptimize_every=1000)
+    assert len(world.outcome.rows_by_first) == 3, "later all modules are tried"
+
+
+def test_a_first_decision_is_not_repeated_where_rows_multiply() -> None:
+    modules = [Module(40.0, 20), Module(0.5, 20)]
+    world = World(modules, AutoPolicy(random.Random(1)))
+    world.run(2000, batch_rows=100, reoptimize_every=1000)
+    assert world.outcome.rows_by_first[0] <= 33

@@ -8,6 +8,8 @@ import pytest
 from eddies.core.clock import VirtualClock
 from eddies.core.eddy import Eddy
 from eddies.core.events import Reoptimized, Routed
+from eddies.core.graph import Graph
+from eddies.core.modules.stem import Probe, SteM
 from eddies.core.options import Options
 from eddies.core.policies import Decision, Fork
 from tests.support.bag import assert_same_bag
@@ -301,3 +303,122 @@ def test_a_long_probe_costs_what_the_thread_computed(n_rows: int, is_dear: bool)
     assert drained(eddy).num_rows == n_rows
     (routed,) = [e for e in log.events if isinstance(e, Routed) and e.n_in == n_rows]
     assert (routed.elapsed_ns > 0) is is_dear
+
+
+class Glanced(VirtualClock):
+    """Counts how often it is asked; every look at the work done by a thread takes a microsecond."""
+
+    n_looks = 0
+
+    def now_ns(self) -> int:
+        self.n_looks += 1
+        return super().now_ns()
+
+    def worked_ns(self) -> int:
+        self.n_looks += 1
+        self.advance_ns(1000)
+        return super().worked_ns()
+
+
+class Settled(Patient):
+    """Wants to hear of runs after so much work, and stands by what it decided."""
+
+    news_ns = 10**12  # type: ignore[assignment]
+
+
+def streamed(
+    policy: Scripted, n_batches: int, *, fan_out: int = 1, late: int = 0, every: int = 4
+) -> tuple[Eddy, Glanced, pa.Table]:
+    """Four rows a batch, half of which have partners in b, and all in c. From batch `late` on, all have
+    `fan_out` partners in b.
+    """
+    tables = {
+        "b": pa.table({"x": [0, 1] + [9] * fan_out}),
+        "c": pa.table({"y": [0, 1, 2, 3]}),
+    }
+    early = pa.table({"x": [0, 1, 5, 6], "y": [0, 1, 2, 3]})
+    later = pa.table({"x": [9] * 4, "y": [0, 1, 2, 3]})
+    query = make_query(tables | {"f": early}, ["f.x = b.x", "f.y = c.y"])
+    clock = Glanced()
+    settings = Options(batch_rows=64, reoptimize_every=every, state="stems")
+    eddy = Eddy(query, settings, policy=policy, clock=clock)
+    for name, table in tables.items():
+        eddy.push(name, batches(table)[0])
+        eddy.end(name)
+    assert eddy.poll() is None
+    clock.n_looks = 0
+    found = []
+    for number in range(n_batches):
+        eddy.push("f", batches(later if late and number >= late else early)[0])
+        found.append(drained(eddy))
+    return eddy, clock, pa.concat_tables(found)
+
+
+def test_batches_that_take_the_same_path_are_rarely_timed() -> None:
+    _, clock, found = streamed(Settled(), 320)
+    assert found.num_rows == 640
+    # Two probes a batch, each timed at its begin and end, would be 1,280 looks.
+    assert clock.n_looks < 100
+
+
+def test_what_went_along_a_path_is_counted_and_told_like_all_else() -> None:
+    policy = Settled()
+    eddy, _, _ = streamed(policy, 320)
+    shares = {share.signature.sources: share for share in eddy.progress().routes if share.n_in}
+    counts = {s: (share.n_in, share.n_out, share.n_batches) for s, share in shares.items()}
+    assert counts == {0b100: (1280, 640, 320), 0b101: (640, 640, 320)}
+    assert eddy.progress().n_driver_rows == 1280
+    assert eddy._routers[0].table.n_handled == 1280 + 640 + 640 + 640
+    eddy._routers[0]._tell()
+    told = [sum(t[2] for t in policy.told if t[0] == sources) for sources in shares]
+    assert sorted(told) == [640, 1280]
+    assert sum(policy.n_runs) == 640
+
+
+def test_runs_that_are_not_timed_count_as_much_as_the_last_that_was() -> None:
+    eddy, _, _ = streamed(Settled(), 320)
+    # From the second batch of a path on, one of 32 is timed, and each run takes a microsecond.
+    for share in eddy.progress().routes:
+        if share.n_in:
+            assert share.ns == pytest.approx(1000 * 320, rel=0.15)
+
+
+def test_who_waits_for_something_to_be_found_out_is_told_of_every_run() -> None:
+    policy = Settled()
+    policy.news_ns = 0  # type: ignore[assignment]
+    _, clock, _ = streamed(policy, 32)
+    assert clock.n_looks >= 2 * 2 * 32
+
+
+def test_a_path_ends_with_the_decisions_on_it() -> None:
+    policy = Settled(Decision(0, 40), Decision(1, 40))
+    _, _, found = streamed(policy, 100)
+    assert found.num_rows == 200
+    assert len(policy.asked) == 10, "each decision was for forty rows, on a path or not"
+
+
+@pytest.mark.parametrize("fan_out", [2, 500])
+def test_rows_that_multiply_leave_the_path(fan_out: int) -> None:
+    policy = Settled(Decision(0, 1000))
+    eddy, _, found = streamed(policy, 40, fan_out=fan_out, late=20)
+    assert found.num_rows == 2 * 20 + 4 * fan_out * 20
+    (share,) = [s for s in eddy.progress().routes if s.signature.sources == 0b100 and s.n_in]
+    assert (share.n_in, share.n_out) == (160, found.num_rows)
+    if fan_out == 500:
+        assert len(policy.asked) > 1, "so many matches call for a new decision about a few rows"
+    else:
+        assert len(policy.asked) == 1
+
+
+def test_steps_of_ways_that_are_not_taken_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    plain = Probe.__init__
+
+    def noted(self: Probe, graph: Graph, stem: SteM, *others: object) -> None:
+        made.append(stem.name)
+        plain(self, graph, stem, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Probe, "__init__", noted)
+    _, _, found = streamed(Settled(Decision(1)), 1)
+    assert found.num_rows == 2
+    assert sorted(made) == ["stem:b", "stem:c"], "f goes to c and then to b, never to b first"

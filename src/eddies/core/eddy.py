@@ -156,6 +156,7 @@ class Eddy:
         for router in self._routers:
             router.diversion.met = self._routers[0].diversion.met
         self._crew = Crew(self._routers, self._waiting, self.output, self._budget)
+        self._is_to_prepare = False  # whether rows wait that are the first of the last relation
         self._is_prepared = False  # whether state knows that only the last relation is to come
         self._is_waiting_for_asked = self._is_held = bool(self.graph.asked)
         self.is_hopeless = False  # whether a relation ended without rows: there can be no result
@@ -547,6 +548,8 @@ class Eddy:
 
     def _take_in(self, relation: int, piece: pa.RecordBatch) -> None:
         if self._skips_build[relation] and not self.options.partial:
+            if not self._is_prepared:
+                self._is_to_prepare = True
             self._waiting.append(Unbuilt(relation, piece))
             return
         block = self._entries[relation].admit(piece)
@@ -619,17 +622,20 @@ class Eddy:
                 if resumed is None:
                     return False
                 self._begin(router, resumed.batch, resumed.signature)
+                router.step()
             else:
-                if isinstance(waiting[0], Unbuilt):  # then all that is stored has been routed
+                if (not is_still or self._is_to_prepare) and isinstance(waiting[0], Unbuilt):
+                    # Then all that is stored has been routed.
                     if not is_still:
                         mode.at_rest()
-                    if not self._is_prepared:
+                    if self._is_to_prepare:
                         self._prepare_last(waiting[0].relation)
                 if self._is_crewed and self._stores_no_more():
                     self._crew.spread(self._start)
                     return True
-                self._start(router, waiting.popleft())
-            router.step()
+                batch = self._base_batch(router, waiting.popleft())
+                if batch is not None:
+                    router.run(batch)
             if limited and mode.stores_on_the_way:
                 self._budget.check()
             if ready:
@@ -637,6 +643,7 @@ class Eddy:
 
     def _prepare_last(self, relation: int) -> None:
         """Only rows of this relation are to come."""
+        self._is_to_prepare = False
         self._is_prepared = True
         self.mode.before_last(relation, self._n_to_come(relation))
 
@@ -653,6 +660,12 @@ class Eddy:
         return n_unbuilt == len(self._waiting)
 
     def _start(self, router: Router, waiting: RoutedBatch | Unbuilt) -> None:
+        batch = self._base_batch(router, waiting)
+        if batch is not None:
+            router.start(batch)
+
+    def _base_batch(self, router: Router, waiting: RoutedBatch | Unbuilt) -> RoutedBatch | None:
+        """What waited, on its route; None if nothing can come of it."""
         batch: RoutedBatch | None
         if isinstance(waiting, RoutedBatch):
             batch = waiting
@@ -663,9 +676,9 @@ class Eddy:
                 self._emit_built(relation, piece, block, stored=False)
             batch = self.mode.drive(relation, block) if block.n_rows else None
             if batch is None:
-                return
+                return None
         batch.route = router.table.entry(batch.origin.driver)
-        router.start(batch)
+        return batch
 
     def _begin(self, router: Router, batch: RoutedBatch, signature: Signature) -> None:
         batch.route = router.table.route(signature)

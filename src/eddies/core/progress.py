@@ -121,7 +121,7 @@ def report_progress(
     for router in routers:
         for route in router.table.routes():
             for way in route.ways:
-                sums = totals.setdefault((route.signature, way.step.name), [0, 0, 0, 0])
+                sums = totals.setdefault((route.signature, way.name), [0, 0, 0, 0])
                 counts = (way.n_in, way.n_out, way.n_runs, way.ns)
                 sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
     routes = tuple(RouteShare(*key, *sums) for key, sums in totals.items())

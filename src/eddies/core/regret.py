@@ -98,7 +98,12 @@ class RegretRouter(Router):
         super().__init__(table, policy, clock, collect, reoptimize_every, batch_rows, None)
         self._log = log
 
-    def step(self) -> bool:
+    def run(self, batch: RoutedBatch) -> None:
+        """Every batch goes all ways, so none has a path."""
+        self.start(batch)
+        self.step()
+
+    def step(self, timed_rows: int = 0) -> bool:
         """Take the current base batch down every way, to the end."""
         batch = self._current
         if batch is None:

@@ -20,12 +20,14 @@ from eddies.core.policies.base import Fork
 if TYPE_CHECKING:
     from eddies.core.module import Step
 
-__all__ = ["UNTIL_REOPTIMIZED", "Expander", "Route", "RouteTable", "Way"]
+__all__ = ["UNTIL_REOPTIMIZED", "Expander", "Path", "Route", "RouteTable", "Way", "already"]
 
 UNTIL_REOPTIMIZED = 2**62  # rows: more than will ever come
 
-Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list["Step"]]]
-"""Works out the legal steps of a new route; `None` and no steps for a result."""
+Expander = Callable[["Route", "RouteTable"], tuple[Fork | None, list[Callable[[], "Step"]]]]
+"""Works out the legal steps of a new route, which are made when first taken; `None` and no steps for a
+result.
+"""
 
 
 class Way:
@@ -33,14 +35,21 @@ class Way:
 
     `before` are the counters (runs, rows in, rows out, time) before the first run that the policy has
     not been told of; None if it knows all.
+
+    Not every run is timed (`Path`). `last_ns` is what the last timed run took, `last_indexing_ns` what
+    it took to bring its index up to date; others count as much.
     """
 
     __slots__ = (
         "before",
         "fork",
         "has_heavy_keys",
+        "is_on_path",
         "is_probe",
         "is_watched",
+        "last_indexing_ns",
+        "last_ns",
+        "make",
         "n_in",
         "n_out",
         "n_runs",
@@ -49,21 +58,60 @@ class Way:
         "step",
     )
 
-    def __init__(self, fork: Fork, number: int, step: Step) -> None:
+    step: Step  # made when somebody first asks for it: most ways are never taken
+
+    def __init__(self, fork: Fork, number: int, make: Callable[[], Step]) -> None:
         self.fork = fork
         self.number = number
-        self.step = step
+        self.make = make
         self.is_probe = fork.candidates[number].kind == "probe"
         self.n_in = self.n_out = self.n_runs = self.ns = 0
+        self.last_ns = self.last_indexing_ns = 0
+        self.is_on_path = False  # of some `Path`
         self.has_heavy_keys = False  # once they were met, they are looked for (`diversion`)
         self.is_watched = False  # whether a run returned so many rows that they may be
         self.before: tuple[int, int, int, int] | None = None
+
+    def __getattr__(self, name: str) -> Step:
+        """What is not there yet: the step."""
+        if name != "step":
+            raise AttributeError(name)
+        self.step = step = self.make()
+        self.make = _no_step
+        return step
+
+    @property
+    def name(self) -> str:
+        """Of the module."""
+        return self.fork.candidates[self.number].name
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it was taken, is a look into memory, and did not multiply rows."""
+        return self.is_probe and self.n_in >= max(1, self.n_out) and not self.is_watched
+
+
+class Path:
+    """The ways that base batches of one route take one after another, as long as all decisions on them
+    stand: nothing need be looked up on the way. `leads_out` if what is left at the end is a result.
+
+    It is for `n_left` more rows, which are not timed: a batch is taken to need as long as the last
+    timed one, `last_ns`.
+    """
+
+    __slots__ = ("last_ns", "leads_out", "n_left", "ways")
+
+    def __init__(self, ways: tuple[Way, ...], leads_out: bool, n_left: int) -> None:
+        self.ways = ways
+        self.leads_out = leads_out
+        self.n_left = n_left
+        self.last_ns = sum(way.last_ns for way in ways)
 
 
 class Route:
     """One signature: the sources `live` in its tuples, the legal ways on, and the decision in force."""
 
-    __slots__ = ("fork", "is_expanded", "live", "n_left", "signature", "way", "ways")
+    __slots__ = ("fork", "is_expanded", "live", "n_left", "path", "signature", "way", "ways")
 
     def __init__(self, signature: Signature, live: int = EVERYTHING) -> None:
         self.signature = signature
@@ -73,6 +121,7 @@ class Route:
         self.ways: list[Way] = []
         self.way: Way  # the one decided on, once there was a decision...
         self.n_left = 0  # ...for so many more rows
+        self.path: Path | None = None  # of its base batches, while they have one
 
 
 class RouteTable:
@@ -112,11 +161,11 @@ class RouteTable:
 
     def expand(self, route: Route) -> None:
         """Work out the legal steps of `route`."""
-        fork, steps = self._expander(route, self)
+        fork, makers = self._expander(route, self)
         if fork is not None:
             route.fork = fork
-            route.ways = [Way(fork, number, step) for number, step in enumerate(steps)]
-            if len(steps) == 1:  # nobody is asked
+            route.ways = [Way(fork, number, make) for number, make in enumerate(makers)]
+            if len(makers) == 1:  # nobody is asked
                 route.way, route.n_left = route.ways[0], UNTIL_REOPTIMIZED
         route.is_expanded = True
 
@@ -135,6 +184,9 @@ class RouteTable:
         for circles.
         """
         self._expander, self._live = _closed, None
+        for route in self.routes():
+            for way in route.ways:
+                way.make = _no_step
 
     def routes(self) -> list[Route]:
         """All routes that were taken so far. Other threads may add some meanwhile."""
@@ -142,5 +194,14 @@ class RouteTable:
         return [*self._retired, *current]
 
 
-def _closed(route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
+def _closed(route: Route, table: RouteTable) -> tuple[Fork | None, list[Callable[[], Step]]]:
     raise AssertionError("termination: nothing is routed after the end")
+
+
+def _no_step() -> Step:
+    raise AssertionError("a step is made once, and none after the end")
+
+
+def already(step: Step) -> Callable[[], Step]:
+    """For a step that was made with its route."""
+    return lambda: step

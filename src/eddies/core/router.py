@@ -11,6 +11,7 @@ One router belongs to one thread. Several may share SteMs while nobody builds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import sub
 
 from eddies.core.batch import RoutedBatch
 from eddies.core.clock import Clock
@@ -18,7 +19,7 @@ from eddies.core.diversion import Diversion
 from eddies.core.events import EventSink, Indexed, Reoptimized, Routed
 from eddies.core.module import Step
 from eddies.core.policies.base import NEWS_ROWS, RoutingPolicy
-from eddies.core.route import UNTIL_REOPTIMIZED, Route, RouteTable, Way
+from eddies.core.route import UNTIL_REOPTIMIZED, Path, Route, RouteTable, Way
 from eddies.core.state.scratch import Scratch
 
 __all__ = ["WORTH_A_BATCH", "Router"]
@@ -26,6 +27,7 @@ __all__ = ["WORTH_A_BATCH", "Router"]
 WORTH_A_BATCH = 16_384  # rows: smaller pieces are not made
 _CALM = 50  # work between two automatic re-optimizations, in units of what deciding costs: 2 %
 _TIMED_BY_WORK = 4096  # rows of a probe that is timed by the processor: to ask costs a microsecond
+_UNTIMED = 31  # of thirty-two batches that take the same path
 _EXPLODES = 256  # matches for each row after which a decision for a few rows is looked at again
 _SURPRISED = 4  # the same when the policy was surprised; doubles with each surprise in a row
 
@@ -34,7 +36,7 @@ class Router:
     """Routes one base batch at a time to completion.
 
     Legal order of calls: `start` when idle, then `step` until it returns False, or until nothing is
-    `paused`.
+    `paused`; or `run`, which is `start` and the first `step`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Router:
         self.table = table
         self.policy = policy
         self.scratch = Scratch(batch_rows)
+        self._may_settle = policy.news_ns is not None and events is None
         self._now = clock.now_ns
         self._worked = clock.worked_ns
         self._collect = collect
@@ -59,6 +62,7 @@ class Router:
         self._current: RoutedBatch | None = None
         self.paused: list[Iterator[RoutedBatch]] = []  # steps that have more to give
         self._routes: set[Route] = set()  # decided since the last re-optimization
+        self._settled: list[Route] = []  # those with a path
         self._forced: tuple[Way | None, bool] = (
             None,
             True,
@@ -102,6 +106,111 @@ class Router:
         self.n_driver_rows = n_driver_rows + batch.n_rows
         self._current = batch
 
+    def run(self, batch: RoutedBatch) -> None:
+        """Take up a base batch, at a safe point, and take it as far as it goes. What is not finished
+        then is `paused`.
+        """
+        assert not self.paused, "safe points: a base batch may start only when none is in flight"
+        n_driver_rows = self.n_driver_rows
+        if n_driver_rows >= self._told_at_rows or self.ns_working >= self._told_at_ns:
+            self._use_safe_point()
+        route, n_in = batch.route, batch.n_rows
+        self.n_driver_rows = n_driver_rows + n_in
+        path = route.path
+        if path is None or n_in > path.n_left:
+            self._current = batch
+            self.step(_TIMED_BY_WORK if path is None else 0)
+            if self._may_settle and n_in <= route.n_left and n_in < _TIMED_BY_WORK:
+                self._settle(route, n_in)
+            return
+        # What `step` does, less what does not change from batch to batch. Where anything is unusual,
+        # `step` takes over.
+        path.n_left -= n_in
+        self.ns_working += path.last_ns
+        scratch, way = self.scratch, path.ways[0]
+        n_handled = n_in
+        try:
+            for way in path.ways:
+                step = way.step
+                n_indexed = step.prepare(scratch)
+                if n_indexed:
+                    self.has_indexed = True
+                    self.ns_indexing += way.last_indexing_ns
+                found, more = step.run(batch, scratch)
+                way.n_runs += 1
+                way.n_in += n_in
+                way.ns += way.last_ns
+                if found is None:
+                    if more is not None:
+                        self._leave(way, 0, 0, more)
+                    break
+                batch = found
+                n_out = batch.n_rows
+                way.n_out += n_out
+                n_handled += n_out + n_out
+                if n_out > n_in or more is not None:
+                    n_handled -= n_out
+                    self._current = batch
+                    self._leave(way, n_in, n_out, more)
+                    break
+                n_in = n_out
+            else:
+                n_handled -= n_in
+                if path.leads_out:
+                    self._collect(batch)
+                else:
+                    self._current = batch
+        except Exception as error:
+            error.add_note(f"while {n_in} rows went to module {way.step.name}")
+            raise
+        self.table.n_handled += n_handled
+        if self._current is not None:
+            self.step()
+
+    def _leave(self, way: Way, n_in: int, n_out: int, more: Iterator[RoutedBatch] | None) -> None:
+        """A batch on a path multiplied, or there is more of it: such go step by step."""
+        self._unsettle()
+        self._look_at_growth(self.table.route(way.fork.signature), way, n_in, n_out)
+        if more is not None:
+            self.paused.append(self._rest(more, way, True))
+
+    def _settle(self, entry: Route, n_rows: int) -> None:
+        """Give the base batches of a route a path, if one of so many rows found decisions for as many
+        on its way, and the policy is not about to learn something: it wants to know what each run took.
+        """
+        if not self.policy.news_ns or self.paused:
+            return
+        n_left = _UNTIMED * n_rows
+        routes: list[Route] = []
+        route = entry
+        while route.ways and route.n_left >= n_rows and route.way.is_steady:
+            routes.append(route)
+            n_left = min(n_left, route.n_left)
+            if not route.way.n_out:
+                break
+            route = self.table.route(route.way.fork.leads_to[route.way.number])
+        if not routes:
+            return
+        for passed in routes:
+            passed.n_left -= n_left
+            passed.way.is_on_path = True
+            if passed.way.before is None:
+                self._note(passed.way, 0, 0, 0, 0, True)
+        if entry.path is None:
+            self._settled.append(entry)
+        ways = tuple(passed.way for passed in routes)
+        leads_out = route.is_expanded and not route.ways
+        entry.path = Path(ways, leads_out, n_left)
+
+    def _unsettle(self) -> None:
+        """Base batches are routed step by step again."""
+        for route in self._settled:
+            assert route.path is not None
+            for way in route.path.ways:
+                way.is_on_path = False
+            route.path = None
+        self._settled.clear()
+
     def drop(self) -> None:
         """Forget what is in flight: nobody wants the rest."""
         self._current = None
@@ -123,11 +232,14 @@ class Router:
                 self._worked_before_ns, self._decided_before_ns = self.ns_working, self.ns_deciding
                 self._reoptimize()
             return
-        self._told_at_rows = self.n_driver_rows + every
         if self._observe is None:
             if not self._has_news():
+                # It is time, so what is waited for now is only news.
+                self._told_at_rows = self._n_told + NEWS_ROWS
+                self._told_at_ns = self._ns_told + (self.policy.news_ns or 0)
                 return
             self._tell()
+        self._told_at_rows, self._told_at_ns = self.n_driver_rows + every, UNTIL_REOPTIMIZED
         self._reoptimize()
 
     def _has_news(self) -> bool:
@@ -154,6 +266,7 @@ class Router:
             for route in self._routes:
                 route.n_left = 0
             self._routes.clear()
+            self._unsettle()
         elapsed = self._now() - started
         self.ns_deciding += elapsed
         if self._events is not None:
@@ -165,19 +278,25 @@ class Router:
             return
         started = self._now()
         policy = self.policy
+        waiting: list[Way] = []  # on a path: nobody notes them when they run
         for way in self._news:
-            assert way.before is not None
-            n_runs, n_in, n_out, ns = way.before
-            way.before = None
-            n_in, n_out = way.n_in - n_in, way.n_out - n_out
-            policy.observe(way.fork, way.number, n_in, n_out, way.ns - ns, way.n_runs - n_runs)
-        self._news.clear()
+            before, now = way.before, (way.n_runs, way.n_in, way.n_out, way.ns)
+            if way.is_on_path:
+                way.before = now
+                waiting.append(way)
+            else:
+                way.before = None
+            if now != before:
+                assert before is not None
+                n_runs, n_in, n_out, ns = map(sub, now, before)
+                policy.observe(way.fork, way.number, n_in, n_out, ns, n_runs)
+        self._news = waiting
         self._n_told, self._ns_told = self.n_driver_rows, self.ns_working
         self.ns_deciding += self._now() - started
 
-    def step(self) -> bool:
+    def step(self, timed_rows: int = _TIMED_BY_WORK) -> bool:
         """Take one batch as far as it goes: it becomes a result, or nothing is left of it. False when
-        nothing is in flight any more.
+        nothing is in flight any more. Probes of so many rows are timed by the processor.
         """
         batch, self._current = self._current, None
         way: Way | None = None
@@ -207,13 +326,14 @@ class Router:
                     break
             step = way.step
             # Whoever takes the processor away in a long probe must not make it look dear.
-            if n_rows >= _TIMED_BY_WORK and way.is_probe:
+            if n_rows >= timed_rows and way.is_probe:
                 now = self._worked
             try:
                 started = now()
                 n_indexed = step.prepare(scratch)
                 if n_indexed:
                     began, started = started, now()
+                    way.last_indexing_ns = started - began
                     self._note_indexed(step, n_indexed, started - began)
                 batch, more = step.run(batch, scratch)
                 elapsed = now() - started
@@ -230,6 +350,7 @@ class Router:
             way.n_in += n_rows
             way.n_out += n_out
             way.ns += elapsed
+            way.last_ns = elapsed
             self.table.n_handled += n_rows + n_out
             self.ns_working += elapsed
             if self._events is not None:
@@ -319,6 +440,8 @@ class Router:
         """Decide about a batch of `n_rows` rows, and maybe others."""
         assert route.fork is not None
         self._tell()
+        if self._reoptimize_every is not None and self._told_at_ns < UNTIL_REOPTIMIZED:
+            self._told_at_ns = 0  # it may want to know of what comes sooner
         started = self._now()
         decision = self.policy.choose(route.fork)
         way = route.way = route.ways[decision.choice]
@@ -390,5 +513,4 @@ class Router:
 
     def _emit(self, way: Way, n_in: int, n_out: int, elapsed: int) -> None:
         assert self._events is not None
-        signature, name = way.fork.signature, way.fork.candidates[way.number].name
-        self._events.emit(Routed(self._now(), signature, name, n_in, n_out, elapsed))
+        self._events.emit(Routed(self._now(), way.fork.signature, way.name, n_in, n_out, elapsed))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eddies.core.constraints import is_result
 from eddies.core.graph import Graph
 from eddies.core.module import Step
@@ -30,18 +32,20 @@ class Wiring:
             names.remove(unnamed[0])
         check_order(order, [*names, *(o.name for o in self._graph.optionals)])
 
-    def expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
-        """The legal steps of a route: constraints decide which, this only makes them."""
+    def expand(
+        self, route: Route, table: RouteTable
+    ) -> tuple[Fork | None, list[Callable[[], Step]]]:
+        """The legal steps of a route: constraints decide which, this only says how they are made."""
         signature, mode = route.signature, self._mode
         if is_result(self._graph, signature):
             return None, []
-        steps: list[Step] = []
+        makers: list[Callable[[], Step]] = []
         candidates, leads_to = [], []
         for move in mode.moves(signature):
-            step, candidate = mode.step(move, signature, table)
-            steps.append(step)
+            make, candidate = mode.option(move, signature, table)
+            makers.append(make)
             candidates.append(candidate)
             leads_to.append(move.after(signature))
         fork = Fork(table.n_forks, signature, tuple(candidates), tuple(leads_to))
         table.n_forks += 1
-        return fork, steps
+        return fork, makers

@@ -31,7 +31,7 @@ have a rate. One role a relation (no self-joins).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,7 +54,7 @@ from eddies.core.modules.stem import Probe, SteM
 from eddies.core.policies.base import Candidate, Fork, RoutingPolicy
 from eddies.core.policies.static import StaticPolicy
 from eddies.core.query import Query
-from eddies.core.route import Route, RouteTable
+from eddies.core.route import Route, RouteTable, already
 from eddies.core.state.scratch import Scratch
 from eddies.errors import OptionError, SourceError
 from eddies.hosts.machine import Limits, Moment, Scan, Service
@@ -206,7 +206,9 @@ class QueuedRun:
         # A missing neighbour that is scanned is reached through a join, by `legal_joins`.
         return (*legal_joins(self.graph, self._tree, signature), *looked_up)
 
-    def _expand(self, route: Route, table: RouteTable) -> tuple[Fork | None, list[Step]]:
+    def _expand(
+        self, route: Route, table: RouteTable
+    ) -> tuple[Fork | None, list[Callable[[], Step]]]:
         signature = route.signature
         if is_result(self.graph, signature):
             return None, []
@@ -216,7 +218,7 @@ class QueuedRun:
         leads_to = tuple(move.after(signature) for move in moves)
         fork = Fork(table.n_forks, signature, candidates, leads_to)
         table.n_forks += 1
-        return fork, [step for step, _ in pairs]
+        return fork, [already(step) for step, _ in pairs]
 
     def _step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         n_sources = len(self.graph.roles)

@@ -172,6 +172,8 @@ class Graph:
 
     def pads(self, relation: int) -> bool:
         """Whether a relation is joined to rows whether it matches them or not."""
+        if not self.asked:
+            return False
         targets = {o.exists.target for o in self.optionals if o.exists and o.exists.padded}
         return not targets.isdisjoint(self.relations[relation].roles)
 

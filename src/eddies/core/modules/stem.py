@@ -42,7 +42,7 @@ from eddies.core.state.rows import Block, RowStore
 from eddies.core.state.scratch import Scratch
 from eddies.core.state.sorted_index import Bounds, Positions, SortedIndex, Values, sort_values
 
-__all__ = ["KeyPart", "Probe", "SteM", "key_parts", "key_side"]
+__all__ = ["KeyPart", "Probe", "SteM", "has_keys", "key_parts", "key_side"]
 
 MAX_INDEXES = 4  # hash indexes a role may have before probes make do with fewer key columns
 
@@ -243,16 +243,6 @@ class Probe:
         return inf if self._index is None else self._index.most_matches
 
     @property
-    def has_keys(self) -> bool:
-        """Whether rows are looked up by equal keys."""
-        sources, bit = self._signature.sources, 1 << self._target
-        for key_class in self._graph.classes:
-            mask = key_class.mask
-            if mask & bit and mask & sources:
-                return True
-        return False
-
-    @property
     def has_heavy_keys(self) -> bool:
         return self._index is not None and self._index.heavy_keys().words.shape[0] > 0
 
@@ -430,6 +420,12 @@ class Probe:
             sequence = np.arange(limit, dtype=np.int32)
         stops = np.full(n, sequence.shape[0], dtype=np.int64)
         yield np.zeros(n, dtype=np.int64), stops, sequence
+
+
+def has_keys(graph: Graph, signature: Signature, target: int) -> bool:
+    """Whether rows of the target are looked up by keys equal to some of the batch."""
+    bit = 1 << target
+    return any(c.mask & bit and c.mask & signature.sources for c in graph.classes)
 
 
 def key_parts(graph: Graph, signature: Signature, target: int) -> list[KeyPart]:

@@ -39,7 +39,15 @@ import random
 from typing import NamedTuple
 
 from eddies.core.lineage import Signature
-from eddies.core.policies.base import Candidate, Decision, Fork, until_reoptimized
+from eddies.core.policies.base import (
+    DECIDING_NS,
+    NEWS_NS,
+    WORTH_DECISIONS,
+    WORTH_ROWS,
+    Decision,
+    Fork,
+    until_reoptimized,
+)
 from eddies.core.policies.evidence import JUDGE_ROWS, Estimate, Evidence, Ledger, Place
 from eddies.core.policies.measure import without_cross
 
@@ -48,7 +56,6 @@ __all__ = ["EXPLORED_SHARE", "LOOKAHEAD", "QUICK_NS", "SAVED_NS", "AutoPolicy"]
 EXPLORED_SHARE = 0.01  # of measured time: earned by the account that pays for exploration
 SAVED_SHARE = 0.25  # of all earnings, kept at most: a long calm must not pay for a splurge...
 SAVED_NS = 250_000.0  # ...but always so much: some slices of a usual SteM
-DECIDING_NS = 15_000.0  # what a decision takes
 TRIAL_ROWS = (1, 32, 1024)  # first steps with an unknown module
 QUICK_NS = 1_000_000  # a step below is followed by the next: 32 times the rows, so at most 32 ms
 VERY_QUICK_NS = QUICK_NS // 32  # a step below may be followed by the one after the next
@@ -66,10 +73,8 @@ CAUTIOUS_ROWS = 65_536  # until a fork has seen them, a decision holds for a par
 FIRST_ROWS = 4096  # of the first decision at a fork; the next ones hold for...
 GROWTH = 3  # ...so many times the rows seen
 SURE_ROWS = 16_384  # of any decision that is about so few, if they cannot or did not multiply
-NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, where runs are short
-WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period...
-WORTH_DECISIONS = 50  # ...and so many times what it takes to decide anew at all forks...
-WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
+THINK_NS = WORTH_DECISIONS * DECIDING_NS  # of work, at least, between two decisions at a new fork
+WORTH_NS = 2_000_000  # of work, at least, between two countings-in of a calm period
 MUCH_CHEAPER = 0.5  # share of what two modules cost in the order of their ranks
 LOOKAHEAD = 3  # modules ranked together with the candidate that opens them
 
@@ -96,6 +101,16 @@ class _Standing(NamedTuple):
     place: Place
     upto_rows: int
     decision: Decision
+
+
+class _Latest(NamedTuple):
+    """The latest decision at a fork by all that is known; work done and rows seen there by then."""
+
+    fork: Fork
+    choice: int
+    at_ns: float
+    place: Place
+    at_rows: int
 
 
 class _Trial:
@@ -126,7 +141,8 @@ class AutoPolicy:
     Forgets: a fifth of the weight of its figures per 64 Ki driver rows; at once what is
     contradicted.
     Decides: once per fork and re-optimization, and after every slice. Asked more often than deciding
-    is worth (`WORTH_NS`), it repeats itself, unless a run surprised it or it is exploring.
+    is worth (`WORTH_NS`, or where it still learns `THINK_NS`), it repeats itself, unless a run
+    surprised it, rows multiply or it is exploring.
     Worst case: a shift costs one re-optimization period in the old order if it shows in a module
     that is used. If only an unused module improved, it is found when the account can pay a slice: a
     few periods, or a dozen if a period is so little work that the runs of a slice are a part of it.
@@ -150,6 +166,8 @@ class AutoPolicy:
         self._ledger = Ledger()
         self._forks: dict[Signature, Fork] = {}
         self._modules_at: dict[Signature, frozenset[int]] = {}
+        self._met: set[int] = set()  # modules that there was a choice about
+        self._drivers: set[int] = set()  # sources whose batches came, as masks
         self._trials: dict[int, _Trial] = {}
         self._trial_of: dict[Evidence, _Trial] = {}
         self._slices: dict[Evidence, _Slice] = {}
@@ -157,6 +175,7 @@ class AutoPolicy:
         self._is_learning = True  # some module is new: every run counts at once
         self._period = 0  # counts re-optimizations that were worth it
         self._standing: dict[int, _Standing] = {}  # by the number of a fork
+        self._latest: dict[int, _Latest] = {}  # the same
 
     def observe(
         self, fork: Fork, choice: int, n_in: int, n_out: int, elapsed_ns: int, n_runs: int = 1
@@ -166,8 +185,21 @@ class AutoPolicy:
 
     @property
     def news_ns(self) -> int:
-        """Everything at once while there is something to find out."""
-        return 0 if self._is_looking else NEWS_NS
+        """Everything at once while rows are on their way that were sent to find something out."""
+        return 0 if self._is_looking and not self._is_patient else NEWS_NS
+
+    @property
+    def _is_looking(self) -> bool:
+        """Whether rows are on their way that were sent to find something out."""
+        return bool(self._is_learning or self._is_hoping or self._slices or self._trial_of)
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether what there is to learn may wait until it is worth its time: modules that were not met
+        yet, where one relation drives. Where several do, more arrives at all forks, and first
+        impressions are soon wrong.
+        """
+        return len(self._drivers) < 2 and not (self._is_hoping or self._slices)
 
     def reoptimize(self) -> bool:
         """Counts in what was observed, if that is worth it. Fading goes by rows, so calling this often
@@ -183,20 +215,20 @@ class AutoPolicy:
             trial.step -= 1
             trial.elapsed_ns = 0
         self._trial_of.clear()
-        self._is_learning = any(trial.is_open for trial in self._trials.values())
+        is_open = any(trial.is_open for trial in self._trials.values())
+        self._is_learning = is_open or not self._met <= self._trials.keys()
         return False
 
     def _has_little_news(self) -> bool:
         ledger = self._ledger
-        if ledger.is_surprised or self._is_looking:
+        if ledger.is_surprised:
             return False
-        worth_ns = max(WORTH_NS, WORTH_DECISIONS * DECIDING_NS * len(self._standing))
+        if self._is_looking:
+            if not self._is_patient:
+                return False
+            return ledger.ns_unabsorbed < THINK_NS and ledger.n_unabsorbed < SURE_ROWS
+        worth_ns = max(WORTH_NS, THINK_NS * len(self._standing))
         return ledger.ns_unabsorbed < worth_ns and ledger.n_unabsorbed < WORTH_ROWS
-
-    @property
-    def _is_looking(self) -> bool:
-        """Whether rows are on their way that were sent to find something out."""
-        return bool(self._is_learning or self._is_hoping or self._slices or self._trial_of)
 
     def choose(self, fork: Fork) -> Decision:
         """A trial if a module is unknown, a slice if one is stale, else the best known."""
@@ -208,6 +240,46 @@ class AutoPolicy:
             and standing.place.n_rows < standing.upto_rows
         ):
             return standing.decision
+        latest = self._latest.get(fork.fork_id)
+        if latest is not None and latest.fork is fork and self._is_patient:
+            repeated = self._repeated(latest)
+            if repeated is not None:
+                return repeated
+        decision = self._decided(fork)
+        place = self._ledger.place(fork.signature)
+        latest = _Latest(fork, decision.choice, self._worked_ns, place, place.n_rows)
+        self._latest[fork.fork_id] = latest
+        return decision
+
+    @property
+    def _worked_ns(self) -> float:
+        """The work that was observed."""
+        return self._ledger.elapsed_ns + self._ledger.ns_unabsorbed
+
+    def _repeated(self, latest: _Latest) -> Decision | None:
+        """The latest decision, for as many rows as will likely take until it is worth to decide anew;
+        None if it is, or if rows multiply.
+        """
+        left_ns = THINK_NS - (self._worked_ns - latest.at_ns)
+        left_rows = SURE_ROWS - (latest.place.n_rows - latest.at_rows)
+        if left_ns <= 0.0 or left_rows <= 0 or self._ledger.is_surprised:
+            return None
+        evidence = self._ledger.at(latest.fork)[latest.choice]
+        past = evidence.past
+        n_in = past.n_in + evidence.n_in
+        if not n_in or past.n_out + evidence.n_out > n_in:
+            return None
+        ns = past.elapsed_ns + evidence.elapsed_ns
+        n_rows = left_ns * n_in / ns if ns else left_rows
+        if ns < QUICK_NS:  # most of it was the price of runs
+            n_rows = max(n_rows, TRIAL_ROWS[1] * n_in)
+        n_rows = int(min(left_rows, n_rows))
+        if not n_rows:
+            return None
+        return Decision(latest.choice, n_rows, self._n_sure(latest.fork, latest.choice))
+
+    def _decided(self, fork: Fork) -> Decision:
+        """A decision by all that is known."""
         self._remember(fork)
         if len(fork.candidates) == 1:
             return until_reoptimized(0)
@@ -220,7 +292,7 @@ class AutoPolicy:
         if not fork.candidates[choices[0]].cross and self._is_learning:
             for i in choices:
                 self._slices.pop(evidence[i], None)
-                n_rows = self._next_trial(fork.candidates[i], evidence[i])
+                n_rows = self._next_trial(fork, i, evidence[i])
                 if n_rows:
                     return Decision(i, n_rows, self._n_sure(fork, i))
         ranked = []
@@ -268,10 +340,15 @@ class AutoPolicy:
         """Keep the widest fork of each signature; hosts with queues also show narrow ones."""
         known = self._forks.get(fork.signature)
         if known is None or len(known.candidates) < len(fork.candidates):
-            if any(c.module not in self._trials for c in fork.candidates):
+            modules = frozenset(c.module for c in fork.candidates)
+            if not modules <= self._trials.keys():
                 self._is_learning = True
+            if len(fork.connected) > 1:
+                self._met.update(fork.candidates[i].module for i in fork.connected)
+            if self._ledger.place(fork.signature).is_entry:
+                self._drivers.add(fork.signature.sources)
             self._forks[fork.signature] = fork
-            self._modules_at[fork.signature] = frozenset(c.module for c in fork.candidates)
+            self._modules_at[fork.signature] = modules
 
     def _absorb(self) -> None:
         self._is_hoping = False
@@ -296,12 +373,15 @@ class AutoPolicy:
         most_ns = max(SAVED_NS, SAVED_SHARE * share * self._ledger.elapsed_ns)
         self._account_ns = min(self._account_ns, most_ns)
 
-    def _next_trial(self, candidate: Candidate, evidence: Evidence) -> int:
+    def _next_trial(self, fork: Fork, choice: int, evidence: Evidence) -> int:
         """Rows of the next step with this module; 0 if it is known well enough or under trial."""
+        candidate = fork.candidates[choice]
         trial = self._trials.get(candidate.module)
         if trial is None:
             trial = self._trials[candidate.module] = _Trial()
-            if evidence.module.total.n_in >= JUDGE_ROWS:  # met where it was the only way
+            is_known = evidence.module.total.n_in >= JUDGE_ROWS  # it was met elsewhere
+            opens = candidate.kind == "probe" and fork.leads_to[choice] not in self._forks
+            if is_known and (len(self._drivers) > 1 or not opens):
                 trial.step, trial.elapsed_ns = len(TRIAL_ROWS), 0
                 return 0
             if candidate.kind == "probe" and self._ledger.version:

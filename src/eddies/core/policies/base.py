@@ -19,7 +19,9 @@ decision; if it has more rows than are left of an old one, it is decided about a
 
 To tell a policy of a run on few rows costs as much as the run. So a policy may have it that runs are
 summed up: with `news_ns`, it is told (and re-optimized) at the first safe point after so much work, or
-after `NEWS_ROWS` rows. Whenever it is asked, it knows everything.
+after `NEWS_ROWS` rows. Whenever it is asked, it knows everything. Of small batches that all go the same
+way few are timed then, the others are taken to need as long (`route.Path`): unless it says, by zero,
+that it wants to find something out.
 """
 
 from __future__ import annotations
@@ -31,8 +33,25 @@ from typing import Literal, Protocol
 
 from eddies.core.lineage import Signature
 
-__all__ = ["NEWS_ROWS", "Candidate", "Decision", "Fork", "RoutingPolicy", "until_reoptimized"]
+__all__ = [
+    "DECIDING_NS",
+    "NEWS_NS",
+    "NEWS_ROWS",
+    "WORTH_DECISIONS",
+    "WORTH_ROWS",
+    "Candidate",
+    "Decision",
+    "Fork",
+    "RoutingPolicy",
+    "until_reoptimized",
+]
 
+DECIDING_NS = 15_000.0  # what a decision takes
+WORTH_DECISIONS = (
+    50  # times what it takes to decide anew at all forks is work worth new decisions...
+)
+WORTH_ROWS = 65_536  # ...or so many rows, should they take no time
+NEWS_NS = 500_000  # of work, at most, between a surprise and its discovery, where runs are short
 NEWS_ROWS = 16_384  # driver rows after which a policy is told of them, should they take no time
 
 

@@ -327,6 +327,13 @@ class AutoMode(StateMode):
             self._tables.append(table)
         return self._now.step(move, signature, table)
 
+    def option(
+        self, move: Move, signature: Signature, table: RouteTable
+    ) -> tuple[Callable[[], Step], Candidate]:
+        if table not in self._tables:
+            self._tables.append(table)
+        return self._now.option(move, signature, table)
+
     def end(self, relation: int) -> None:
         self._ended[relation] = True
         self.still_until = 0.0

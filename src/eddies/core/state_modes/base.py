@@ -15,7 +15,7 @@ The query has ended when all relations have ended, nothing is in flight and `n_p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from eddies.core.module import Module, Step
 from eddies.core.modules.selection import Select
 from eddies.core.modules.stem import SteM
 from eddies.core.policies.base import Candidate, RoutingPolicy
-from eddies.core.route import Route, RouteTable
+from eddies.core.route import Route, RouteTable, already
 from eddies.core.state.rows import Block, RowStore
 
 __all__ = ["BaseBatches", "Resumed", "StateMode", "select_step"]
@@ -116,6 +116,13 @@ class StateMode(Protocol):
     def step(self, move: Move, signature: Signature, table: RouteTable) -> tuple[Step, Candidate]:
         """A move as something to run, and as a policy sees it."""
         ...
+
+    def option(
+        self, move: Move, signature: Signature, table: RouteTable
+    ) -> tuple[Callable[[], Step], Candidate]:
+        """The same for a move that may never be made: how to make what is run, then."""
+        step, candidate = self.step(move, signature, table)
+        return already(step), candidate
 
     def live(self, signature: Signature) -> int:
         """The sources whose row ids tuples with `signature` carry, as a mask."""

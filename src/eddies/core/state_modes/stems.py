@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
@@ -15,7 +15,7 @@ from eddies.core.live import Live
 from eddies.core.module import Module, Step
 from eddies.core.modules.exists import Ask
 from eddies.core.modules.pad import Pad
-from eddies.core.modules.stem import Probe, SteM
+from eddies.core.modules.stem import Probe, SteM, has_keys
 from eddies.core.policies.base import Candidate
 from eddies.core.reduction import may_multiply, reduce_stems
 from eddies.core.route import RouteTable
@@ -46,7 +46,7 @@ class StemsMode(StateMode):
         is_one_to_one = len(graph.roles) == len(graph.relations)
         self._is_plain = is_one_to_one and len(graph.parts) == 1 and not graph.asked
         self._candidates: dict[tuple[int, bool], Candidate] = {}  # the same at every signature
-        self._driven: tuple[int, list[int], tuple[int, ...], bool] | None = None
+        self._driven: tuple[int, tuple[int, ...], bool] | None = None  # until something is stored
         self.modules: list[Module] = list(stems)
 
     def check(self, n_threads: int) -> None:
@@ -65,6 +65,7 @@ class StemsMode(StateMode):
         return [may_skip_build(self._graph, number, ended) for number in numbers]
 
     def take_in(self, relation: int, block: Block) -> list[RoutedBatch]:
+        self._driven = None
         base = self._base
         before = [store.n_rows for store in base.stores]
         self._stems[relation].build(block)
@@ -87,15 +88,14 @@ class StemsMode(StateMode):
         return batches
 
     def drive(self, relation: int, block: Block) -> RoutedBatch | None:
-        lengths = [store.n_rows for store in self._base.stores]
         source_id = self._graph.relations[relation].roles[0]
         driven = self._driven
-        if driven is None or driven[0] != source_id or driven[1] != lengths:
+        if driven is None or driven[0] != source_id:
             # Nothing is stored any more: what holds for this batch holds for all that follow.
+            lengths = [store.n_rows for store in self._base.stores]
             limits = self._limits(source_id, lengths, lengths)
-            can_match = self._can_match(limits, source_id)
-            driven = self._driven = (source_id, lengths, limits, can_match)
-        return self._base.batch(source_id, block, driven[2], -1) if driven[3] else None
+            driven = self._driven = (source_id, limits, self._can_match(limits, source_id))
+        return self._base.batch(source_id, block, driven[1], -1) if driven[2] else None
 
     def _can_match(self, limits: Sequence[int], driver: int) -> bool:
         parts = self._graph.parts
@@ -131,31 +131,47 @@ class StemsMode(StateMode):
                 self._graph, stem, move.optional, signature, table.route(move.after(signature))
             )
             return ask, Candidate(len(self._graph.roles) + move.optional, ask.name, "select")
+        return self._probe(move, signature, table), self._candidate(move, signature)
+
+    def option(
+        self, move: Move, signature: Signature, table: RouteTable
+    ) -> tuple[Callable[[], Step], Candidate]:
+        if move.optional >= 0:
+            return super().option(move, signature, table)
+        return partial(self._probe, move, signature, table), self._candidate(move, signature)
+
+    def _probe(self, move: Move, signature: Signature, table: RouteTable) -> Probe:
         target, graph = move.target, self._graph
-        stem = self._stems[graph.roles[target].relation]
         after = move.after(signature)
-        to = table.route(after)
         may_fold = table.may_fold and is_result(graph, after)
-        probe = Probe(graph, stem, target, signature, to, may_fold)
+        stem = self._stems[graph.roles[target].relation]
+        return Probe(graph, stem, target, signature, table.route(after), may_fold)
+
+    def _candidate(self, move: Move, signature: Signature) -> Candidate:
+        graph = self._graph
+        module = target = move.target
         # What a source brings when it is looked up by a key says nothing about what it brings when only
         # a comparison leads to it: policies learn about that under another number.
-        module = target
-        if not (move.cross or probe.has_keys):
+        if graph.filters and not (move.cross or has_keys(graph, signature, target)):
             module = len(graph.roles) + len(graph.optionals) + target
         candidate = self._candidates.get((module, move.cross))
         if candidate is None:
+            stem = self._stems[graph.roles[target].relation]
             forecast = partial(_n_stored, stem) if move.cross else None
-            candidate = Candidate(module, probe.name, "probe", move.cross, forecast)
+            name = f"stem:{graph.roles[target].name}"
+            candidate = Candidate(module, name, "probe", move.cross, forecast)
             self._candidates[module, move.cross] = candidate
-        return probe, candidate
+        return candidate
 
     def end(self, relation: int) -> None:
         if self._graph.pads(relation):
+            self._driven = None
             self._stems[relation].add_null_row()
 
     def before_last(self, relation: int, n_to_come: int) -> None:
         if len(self._graph.parts) > 1:
             return  # rows that one query cannot use may be another's
+        self._driven = None
         driver = self._graph.relations[relation].roles[0]
         reduce_stems(self._graph, self._stems, driver, n_to_come)
 
@@ -167,6 +183,7 @@ class StemsMode(StateMode):
         pass
 
     def keep_only(self, relation: int, rows: Ids) -> None:
+        self._driven = None
         self._stems[relation].keep_only(rows)
 
     def resume(self) -> Resumed | None:
