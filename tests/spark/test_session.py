@@ -135,6 +135,19 @@ def run_python(program: str, environ: dict[str, str]) -> subprocess.CompletedPro
     return done
 
 
+def test_a_worker_whose_rows_nobody_wants_leaves_quietly() -> None:
+    program = """
+import eddies
+spark = eddies.session(**{"spark.master": "local[1]", "spark.driver.memory": "1g"})
+doubled = spark.range(2_000_000).mapInArrow(lambda batches: batches, "id long")
+print([row.id for row in doubled.limit(2).collect()])
+print(doubled.count())
+"""
+    done = run_python(program, dict(os.environ))
+    assert done.stdout.splitlines() == ["[0, 1]", "2000000"]
+    assert "Traceback" not in done.stderr  # what Java says at its start is its own
+
+
 def test_spark_starts_quietly_where_no_java_is_installed(
     path_without_java: str, tmp_path: Path
 ) -> None:

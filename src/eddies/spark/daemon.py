@@ -4,11 +4,15 @@ Spark starts one daemon an executor and forks a worker for each task that finds 
 worker has what its parent had: importing the engine and loading its compiled kernels here, once, makes
 every worker ready at once, also those that replace a killed one. `eddies.session()` asks for this
 daemon (`spark.python.daemon.module`); other sessions work as well, with slower first tasks.
+
+A worker whose reader has gone, because Spark has enough rows or ends, leaves without a word: Spark's
+own daemon would print where it was.
 """
 
 from __future__ import annotations
 
 import gc
+import socket
 
 from pyspark import daemon
 
@@ -39,9 +43,23 @@ def preload() -> None:
     gc.freeze()  # forked workers share these pages until something writes to them
 
 
+_worker = daemon.worker
+_UNREAD = 1  # any code but 0 ends the process
+
+
+def _leaving(sock: socket.socket, authenticated: bool) -> int:
+    """Spark's worker, which leaves if nobody reads what it writes any more."""
+    try:
+        code: int = _worker(sock, authenticated)
+    except (BrokenPipeError, ConnectionResetError):
+        return _UNREAD
+    return code
+
+
 def main() -> None:
     """Preload, then be Spark's own daemon."""
     preload()
+    daemon.worker = _leaving
     daemon.manager()
 
 
