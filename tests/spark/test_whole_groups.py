@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import eddies
@@ -142,6 +143,23 @@ def test_more_than_groups_is_left_to_spark(spark: SparkSession, tmp_path: Path, 
     assert not is_answered(text, paths, spark, cells=1)
     found = eddies.sql(text, paths, spark=spark, options=options).toArrow()
     assert_same_bag(found, spark.sql(text).toArrow(), text, 11)
+
+
+@pytest.mark.parametrize(
+    ("rest", "part"),
+    [
+        ("1 / (count(*) - 2) AS x FROM t GROUP BY t.k", "the item 'x'"),
+        ("t.k FROM t GROUP BY t.k HAVING 1 / (count(*) - 2) > 0", "HAVING"),
+        ("t.k FROM t GROUP BY t.k ORDER BY 1 / (count(*) - 2)", "ORDER BY"),
+    ],
+)
+def test_an_error_says_which_part_it_was(
+    spark: SparkSession, tmp_path: Path, rest: str, part: str
+) -> None:
+    pq.write_table(pa.table({"k": [1, 1, 2]}), path := str(tmp_path / "t.parquet"))
+    frame = eddies.sql(f"SELECT {rest}", {"t": path}, spark=spark)
+    with pytest.raises(PythonException, match=f"division by zero(.|\\n)*while {part} was computed"):
+        frame.collect()
 
 
 def test_answers_are_joined_like_other_dataframes(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ Order is SQL's: NULL comes where it is told to, NaN is the largest number, and z
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from eddies.core.evaluate import evaluate, keep
 from eddies.core.expr import Column, Expr
 from eddies.core.query import Output, UserFunction
+from eddies.errors import EvaluationError
 
 __all__ = ["Answer", "SortKey"]
 
@@ -52,13 +54,17 @@ class Answer:
     def of(self, groups: pa.RecordBatch) -> pa.RecordBatch:
         """The answer, from all groups."""
         if self.having is not None:
-            mask = keep(self.having, _columns(groups), groups.num_rows, _NO_FUNCTIONS)
+            with _named("HAVING"):
+                mask = keep(self.having, _columns(groups), groups.num_rows, _NO_FUNCTIONS)
             groups = groups if mask is None else groups.filter(pa.array(mask))
         if self.order:
             groups = groups.take(self._sorted(groups).slice(self.offset, self.limit))
         else:
             groups = groups.slice(self.offset, self.limit)
-        arrays = [_values(column.expr, groups) for column in self.columns]
+        arrays = []
+        for column in self.columns:
+            with _named(f"the item {column.name!r}"):
+                arrays.append(_values(column.expr, groups))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _sorted(self, groups: pa.RecordBatch) -> pa.Array:
@@ -71,7 +77,8 @@ class Answer:
             directions.append("descending" if is_descending else "ascending")
 
         for key in self.order:
-            values = _values(key.expr, groups)
+            with _named("ORDER BY"):
+                values = _values(key.expr, groups)
             if values.null_count:
                 add(pc.is_null(values), key.nulls_first)
             if pa.types.is_floating(values.type):
@@ -80,6 +87,16 @@ class Answer:
         names = [str(number) for number in range(len(columns))]
         keys = list(zip(names, directions, strict=True))
         return pc.sort_indices(pa.table(columns, names=names), sort_keys=keys)
+
+
+@contextlib.contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Errors say which part of the text it was: expressions over groups are not written as it is."""
+    try:
+        yield
+    except EvaluationError as error:
+        error.add_note(f"while {part} was computed from whole groups")
+        raise
 
 
 def _values(expr: Expr, groups: pa.RecordBatch) -> pa.Array:

@@ -131,11 +131,8 @@ class BlockPlan:
             from eddies.spark.stream_block import stream_dataframe
 
             return stream_dataframe(self, spark, options, schema)
-        task, slots, n_cells = (
-            self.task(options, tuple(schema.names)),
-            self.slots,
-            self.cells.n_cells,
-        )
+        task = self.task(options, tuple(schema.names))
+        slots, n_cells = self.slots, self.cells.n_cells
         exchanged = [n for n in self.order if self.cells.deliveries[n].how != "direct"]
         if task.fed == "rows":
             fed = next(n for n in exchanged if self.cells.deliveries[n].how == "partitions")

@@ -30,12 +30,36 @@ from eddies.sql.lower import Lowering
 from eddies.sql.settings import Settings
 from eddies.sql.typed import CannotLower
 
-__all__ = ["answer_of", "derived_answer_of"]
+__all__ = ["answers_of"]
 
 _ALLOWED = {"expressions", "from_", "group", "having", "order", "limit", "offset", "distinct"}
 
 
-def answer_of(
+def answers_of(
+    above: exp.Query | None,
+    derived_trees: Mapping[str, exp.Query],
+    blocks: Mapping[str, Query],
+    read_often: frozenset[str],
+    settings: Settings,
+) -> tuple[dict[str, Answer], dict[str, str]]:
+    """What the texts make of blocks whose groups only one of them reads, by block; and the blocks whose
+    answers are derived sources, by these.
+    """
+    answers: dict[str, Answer] = {}
+    answered: dict[str, str] = {}
+    sources = [source for query in blocks.values() for source in query.sources]
+    for derived, tree in derived_trees.items():
+        columns = dict.fromkeys(c for s in sources if s.table == derived for c in s.schema)
+        found = _derived_answer_of(tree, pa.schema(list(columns)), blocks, settings)
+        if found is not None and found[0] not in read_often:
+            answered[derived], answers[found[0]] = found
+    found = _answer_of(above, blocks, settings)
+    if found is not None and found[0] not in read_often:
+        answers[found[0]] = found[1]
+    return answers, answered
+
+
+def _answer_of(
     above: exp.Query | None, blocks: Mapping[str, Query], settings: Settings
 ) -> tuple[str, Answer] | None:
     """The block of which `above` is nothing but the groups, and what it makes of them."""
@@ -56,10 +80,10 @@ def answer_of(
         return None
 
 
-def derived_answer_of(
+def _derived_answer_of(
     tree: exp.Query, schema: pa.Schema, blocks: Mapping[str, Query], settings: Settings
 ) -> tuple[str, Answer] | None:
-    """`answer_of` for a derived source: all columns of a subquery, perhaps by other names.
+    """`_answer_of` for a derived source: all columns of a subquery, perhaps by other names.
 
     Its readers expect `schema`.
     """
@@ -69,7 +93,7 @@ def derived_answer_of(
         return None
     if any(value and key not in ("expressions", "from_") for key, value in tree.args.items()):
         return None
-    found = answer_of(item.this, blocks, settings)
+    found = _answer_of(item.this, blocks, settings)
     if found is None or [*map(type, tree.expressions)] != [exp.Star]:
         return None
     block, answer = found

@@ -26,7 +26,7 @@ from eddies.core.functions import FUNCTIONS
 from eddies.core.query import Query, UserFunction
 from eddies.core.state.columns import normal_type
 from eddies.errors import PlanError
-from eddies.sql.answer import answer_of, derived_answer_of
+from eddies.sql.answer import answers_of
 from eddies.sql.derive import SchemaOf
 from eddies.sql.parse import DIALECT, parse
 from eddies.sql.qualify import qualify
@@ -137,19 +137,7 @@ def plan(
     read_by_spark = [*outcome.derived_trees.values(), *([above] if above is not None else [])]
     own = set(outcome.blocks)
     often = read_often(read_by_spark, own)
-    answers: dict[str, Answer] = {}
-    answered: dict[str, str] = {}
-    for derived, tree in outcome.derived_trees.items():
-        sources = [s for query in outcome.blocks.values() for s in query.sources]
-        read = [field for s in sources if s.table == derived for field in s.schema]
-        found = derived_answer_of(
-            tree, pa.schema(list(dict.fromkeys(read))), outcome.blocks, settings
-        )
-        if found is not None and found[0] not in often:
-            answered[derived], answers[found[0]] = found[0], found[1]
-    found = answer_of(above, outcome.blocks, settings)
-    if found is not None and found[0] not in often:
-        answers[found[0]] = found[1]
+    answers, answered = answers_of(above, outcome.derived_trees, outcome.blocks, often, settings)
     blocks = tuple(
         Block(
             name,
